@@ -1,0 +1,1 @@
+"""Who does it: nvidia-container-cli, or the embedded engine."""

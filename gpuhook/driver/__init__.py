@@ -1,0 +1,1 @@
+"""What the host's driver offers. Reads the host and changes nothing."""

@@ -1,0 +1,1 @@
+"""The dynamic loader's cache: read, merged, written as bytes. Pure."""

@@ -1,0 +1,1 @@
+"""What a runtime hands over: the state on stdin and the bundle."""

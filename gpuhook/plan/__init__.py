@@ -1,0 +1,1 @@
+"""What will be done: a Request and an Inventory become a list of operations. Pure."""

@@ -1,0 +1,1 @@
+"""What the container asks for. Pure."""

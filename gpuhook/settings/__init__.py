@@ -1,0 +1,1 @@
+"""What the node decided: config.toml and the snapshot of it."""

@@ -106,11 +106,16 @@ def _value(text: str, start: int) -> tuple[object, int]:
         raise NotJson(f"{getattr(fault, 'msg', 'bad JSON').removesuffix(' at')} at character {place}") from None
 
 
-def is_plain(text: str) -> bool:
-    """Whether the text can be a path, a name or an argument: no control character, no lone surrogate.
+# Line and paragraph separators, and what turns the direction of the text that follows.
+STEERING = "\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
-    JSON can spell both with escapes; a path that holds them means something else to the kernel or to Go.
+
+def is_plain(text: str) -> bool:
+    """Whether the text can be a path, a name or an argument: no control character, no lone surrogate (AC-39).
+
+    JSON can spell both with escapes; a path that holds them means something else to the kernel or to Go. Line
+    separators and bidirectional overrides are no better: they make a text look like another one.
     """
     if text.isascii():
         return text.isprintable()
-    return not any(c < " " or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\udfff" for c in text)
+    return not any(c < " " or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\udfff" or c in STEERING for c in text)

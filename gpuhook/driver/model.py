@@ -60,11 +60,22 @@ class Library(Value):
     bits: int
 
 
+class Installed(Value):
+    """The part of an inventory that only a change of packages changes; for one version of the kernel module."""
+
+    driver_version: str
+    libraries: tuple[Library, ...]
+    binaries: tuple[str, ...]
+    firmware: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
 class Inventory(Value):
     """Everything found. Lists are in the order in which nvidia-container-cli prints them.
 
     nodes: the common ones that exist (nvidiactl, uvm, uvm-tools, modeset); sockets: persistenced, fabricmanager
-    and the MPS folder; missing: (what, why) for things that were looked for, for notes.
+    and the MPS folder; proc_files: name and content of those of /proc/driver/nvidia that a container gets a copy of;
+    missing: "what: why" for everything that was looked for and is not given, for notes.
     """
 
     host: Host
@@ -75,5 +86,5 @@ class Inventory(Value):
     firmware: tuple[str, ...] = ()
     sockets: tuple[str, ...] = ()
     nodes: tuple[Node, ...] = ()
-    proc_files: tuple[str, ...] = ()
+    proc_files: tuple[tuple[str, bytes], ...] = ()
     missing: tuple[str, ...] = ()

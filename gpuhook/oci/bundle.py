@@ -2,7 +2,7 @@
 
 The engine writes the structure; the strings in it come from the image and are hostile. Unknown fields are
 fine. What two readers could understand differently is refused: a key given twice, or in another case (Go
-takes `Root` for `root`).
+takes `Root` for `root`). A null counts as the empty value of its kind, as it does for runtimes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from gpuhook.value import Value
 LIMIT = 16 << 20  # bytes; a million variables fit
 HINT = "config.json is written by the container engine; see the OCI runtime specification"
 SETS = ("bounding", "effective", "inheritable", "permitted", "ambient")
+MOUNT_KEYS = ("destination", "source", "type", "options")
 
 
 class Mount(Value):
@@ -32,7 +33,7 @@ class Bundle(Value):
 
     path: of the bundle; env: the last value of each variable; mounts: in the order of the file; root_path: as
     given, relative to the bundle; privileged: CAP_SYS_ADMIN is in the bounding set; ignored: entries of the
-    environment that are no NAME=value.
+    environment that are no NAME=value; device_rules: linux.resources.devices as it stands in the file.
     """
 
     path: str
@@ -41,6 +42,19 @@ class Bundle(Value):
     root_path: str
     privileged: bool = False
     ignored: tuple[str, ...] = ()
+    device_rules: tuple[object, ...] = ()
+
+    def allows_device(self, major: int, minor: int) -> bool:
+        """Whether config.json's device rules let the container read and write this character device.
+
+        The last rule that matches decides ("Allowed Device list" of the specification); without rules nothing is
+        allowed. Rules that are no objects are passed over: they are the runtime's to refuse.
+        """
+        allowed = False
+        for rule in self.device_rules:
+            if isinstance(rule, dict) and _matches(rule, major, minor):
+                allowed = rule.get("allow") is True
+        return allowed
 
     def rootfs(self) -> str:
         """The absolute, lexically clean path of the root filesystem, as runc resolves it.
@@ -55,6 +69,17 @@ class Bundle(Value):
             problem = "is empty" if not self.root_path else f"{self.root_path!r} is the host's root"
             raise BadBundle(f"the root filesystem {problem}", where=where, hint=HINT)
         return path
+
+
+def _matches(rule: dict[str, object], major: int, minor: int) -> bool:
+    access = rule.get("access") or "rwm"
+    touches = "r" in str(access) and "w" in str(access) if rule.get("allow") is True else set(str(access)) & {"r", "w"}
+    return (
+        rule.get("type") in (None, "", "a", "c")
+        and rule.get("major") in (None, -1, major)
+        and rule.get("minor") in (None, -1, minor)
+        and bool(touches)
+    )
 
 
 def clean(path: str) -> str:
@@ -128,7 +153,7 @@ class _Reader:
         return value
 
     def texts(self, value: object, key: str) -> list[str]:
-        items = self.items(value, key)
+        items = ["" if item is None else item for item in self.items(value, key)]
         texts = [item for item in items if isinstance(item, str)]
         if len(texts) != len(items):
             number, item = next((n, item) for n, item in enumerate(items) if not isinstance(item, str))
@@ -155,7 +180,16 @@ def parse_bundle(path: str, value: object) -> Bundle:
         root_path=read.text(root.get("path"), "root.path"),
         privileged=_privileged(read, version, process.get("capabilities")),
         ignored=tuple(entry for entry in entries if entry.find("=") < 1),
+        device_rules=_device_rules(spec),
     )
+
+
+def _device_rules(spec: dict[str, object]) -> tuple[object, ...]:
+    """linux.resources.devices, or nothing where the file has no such list."""
+    value: object = spec
+    for key in ("linux", "resources", "devices"):
+        value = value.get(key) if isinstance(value, dict) else None
+    return tuple(value) if isinstance(value, list) else ()
 
 
 def _environment(entries: list[str]) -> dict[str, str]:
@@ -170,12 +204,26 @@ def _environment(entries: list[str]) -> dict[str, str]:
 
 def _mount(read: _Reader, value: object, number: int) -> Mount:
     key = f"mounts[{number}]"
-    table = read.table(value, key, ("destination", "source"))
+    table = read.table({} if value is None else value, key, MOUNT_KEYS)
+    read.text(table.get("type"), f"{key}.type")
+    read.texts(table.get("options"), f"{key}.options")
+    for name in ("uidMappings", "gidMappings"):
+        for item in read.items(table.get(name), f"{key}.{name}"):
+            _check_mapping(read, item, f"{key}.{name}")
     return Mount(
         destination=read.text(table.get("destination"), f"{key}.destination"),
         source=read.text(table.get("source"), f"{key}.source"),
         index=number,
     )
+
+
+def _check_mapping(read: _Reader, value: object, key: str) -> None:
+    """A mapping of user or group ids is not for us; one that the runtime cannot read is refused here as there."""
+    table = read.table({} if value is None else value, key, ())
+    for name in ("containerID", "hostID", "size"):
+        number = table.get(name, 0)
+        if number is not None and not (type(number) is int and 0 <= number < 1 << 32):
+            raise read.refuse(f"{key}.{name}", number, "a whole number of 32 bits")
 
 
 def _privileged(read: _Reader, version: str, value: object) -> bool:
@@ -195,11 +243,27 @@ def has_capability_list(version: str) -> bool:
 
     Identifiers of a pre-release compare as text, so rc10 falls in the range. No valid version: the later form.
     """
-    core, _, build = version.removeprefix("v").partition("+")
-    numbers, dash, pre = core.partition("-")
-    if numbers != "1.0.0" or not dash or ("+" in version and not _identifiers_valid(build, leading_zeros=True)):
-        return False
-    return _identifiers_valid(pre, leading_zeros=False) and "rc1" <= pre.partition(".")[0] < "rc5"
+    parsed = semantic_version(version)
+    return parsed is not None and parsed[:3] == (1, 0, 0) and "rc1" <= parsed[3].partition(".")[0] < "rc5"
+
+
+def semantic_version(text: str) -> tuple[int, int, int, str] | None:
+    """Major, minor, patch and pre-release of a version; None where it is none.
+
+    As runtimes read versions, more kindly than Semantic Versioning 2.0.0 itself: a leading v, leading zeros and
+    fewer than three numbers are fine. Numbers have 64 bits, the whole at most 256 characters.
+    """
+    core, plus, build = text.removeprefix("v").partition("+")
+    dotted, dash, pre = core.partition("-")
+    parts = dotted.split(".")
+    if len(text) > 256 or len(parts) > 3 or not all(part.isascii() and part.isdigit() for part in parts):
+        return None
+    if (plus and not _identifiers_valid(build, leading_zeros=True)) or (
+        dash and not _identifiers_valid(pre, leading_zeros=False)
+    ):
+        return None
+    major, minor, patch = (*map(int, parts), 0, 0)[:3]
+    return (major, minor, patch, pre) if max(major, minor, patch) < 1 << 64 else None
 
 
 def _identifiers_valid(text: str, *, leading_zeros: bool) -> bool:

@@ -55,6 +55,7 @@ class Tmpfs(Op):
     target: str
     files: tuple[tuple[str, bytes, int], ...] = ()
     folders: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ("nosuid", "nodev", "noexec")
     filesystem: str = ""
     optional: bool = False
 

@@ -27,7 +27,8 @@ class Request(Value):
     """Everything that a backend needs to know of a container.
 
     pid: of its first process in the hook's pid namespace; rootfs: absolute path; capabilities: driver
-    capabilities in alphabetical order; imex_channels: as asked for, decimal; warnings: (slug, text) pairs.
+    capabilities in alphabetical order; imex_channels: as asked for, decimal; allows_devices: config.json's own rules
+    let it use NVIDIA's devices; warnings: (slug, text) pairs.
     """
 
     container: str
@@ -40,4 +41,5 @@ class Request(Value):
     mig_monitor: str = ""
     imex_channels: tuple[str, ...] = ()
     privileged: bool = False
+    allows_devices: bool = False
     warnings: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,77 @@
+"""A look at the container's tree: where its loader looks for libraries."""
+
+from __future__ import annotations
+
+import posix
+
+from gpuhook.kernel.beneath import Root
+from gpuhook.loader.cache import BadCache, Cache, folders, parse
+from gpuhook.note import note, warn
+from gpuhook.plan.ops import Image
+
+CACHE = "/etc/ld.so.cache"
+CACHE_LIMIT = 16 << 20  # bytes
+# The loader's folders by machine: Debian's for 64 and 32 bits ("" for none), and musl's own loader.
+MULTIARCH = {
+    "x86_64": ("/usr/lib/x86_64-linux-gnu", "/usr/lib/i386-linux-gnu", "/lib/ld-musl-x86_64.so.1"),
+    "aarch64": ("/usr/lib/aarch64-linux-gnu", "", "/lib/ld-musl-aarch64.so.1"),
+    "ppc64le": ("/usr/lib/powerpc64le-linux-gnu", "", "/lib/ld-musl-powerpc64le.so.1"),
+}
+
+
+def look(root: Root, cache: Cache | None) -> Image:
+    """Where libraries go, judged by the distribution's marks and by the loader's own cache.
+
+    Debian's folder where the image is Debian's or has that folder; else /usr/lib64 (or the folder that the cache names
+    most, of the usual ones); 32-bit libraries as nvidia-container-cli places them (engine.md 5.4).
+    """
+    multi64, multi32, musl = MULTIARCH.get(posix.uname().machine, MULTIARCH["x86_64"])
+    if exists(root, musl) and cache is None:
+        warn(
+            "musl-or-distroless",
+            "the image uses musl, whose loader reads no ld.so.cache: its own programs will not find NVIDIA's glibc "
+            "libraries; statically linked programs and nvidia-smi with a glibc beside it work",
+        )
+    if exists(root, "/etc/debian_version"):
+        return Image(lib64=multi64, lib32=multi32)
+    known = [_merged(folder) for folder in folders(cache, 64)] if cache is not None else []
+    if multi64 in known or (not known and exists(root, multi64)):
+        return Image(lib64=multi64, lib32=multi32)
+    lib64 = "/usr/lib" if known and "/usr/lib64" not in known and "/usr/lib" in known else "/usr/lib64"
+    return Image(lib64=lib64, lib32=_lib32(root, lib64))
+
+
+def _merged(folder: str) -> str:
+    """A folder's name with /lib and /lib64 as the merged /usr has them."""
+    return f"/usr{folder}" if folder.startswith(("/lib/", "/lib64/")) or folder in ("/lib", "/lib64") else folder
+
+
+def _lib32(root: Root, lib64: str) -> str:
+    if exists(root, "/usr/lib32") or not exists(root, "/usr/lib"):
+        return "/usr/lib32"
+    try:
+        same = root.resolve("/usr/lib") == root.resolve(lib64)
+    except OSError:
+        same = False
+    return "/usr/lib32" if same else "/usr/lib"
+
+
+def exists(root: Root, path: str) -> bool:
+    """Whether something that is no dangling link stands at this path inside the root."""
+    try:
+        root.stat(path)
+    except OSError:
+        return False
+    return True
+
+
+def read_cache(root: Root) -> tuple[Cache | None, bytes]:
+    """The container's loader cache and its bytes; None where there is none that the loader could use."""
+    try:
+        data, _ = root.read(CACHE, CACHE_LIMIT)
+        return parse(data), data
+    except OSError as error:
+        note(f"no usable {CACHE} in the container, a small one will do: {error.strerror}")
+    except BadCache as error:
+        note(f"{CACHE} of the container is damaged, a small one replaces it: {error}")
+    return None, b""

@@ -1,0 +1,70 @@
+"""The commands of `gpuhook` beside the hook's stages: rows of text; only the chosen one is imported."""
+
+from __future__ import annotations
+
+import sys
+
+from gpuhook.errors import Usage
+
+COMMANDS = {
+    "launchers": ("gpuhook.launchers", "write the lean launchers that engines should call into a folder"),
+}
+
+HELP = """\
+gpuhook gives a container its NVIDIA GPUs.
+
+usage: gpuhook [--config FILE] [--debug] STAGE     as a hook, with the container's state on stdin
+       gpuhook COMMAND [...]
+
+stages
+  prestart           configure the container: devices, driver libraries and programs
+  createRuntime      the same
+  poststart          nothing
+  poststop           nothing
+
+commands
+{commands}
+
+options
+  --config FILE      read this configuration instead of /etc/nvidia-container-runtime/config.toml
+  --debug            say what is decided, on stderr
+  --version          print the version
+  --help             print this text
+
+Options may stand before or after the stage, with one dash or two, as -x VALUE or -x=VALUE.
+A message's first word after "gpuhook:" names its cause.
+"""
+
+
+def help_text() -> str:
+    """What `gpuhook --help` prints."""
+    rows = "\n".join(f"  {name:<18} {summary}" for name, (_, summary) in COMMANDS.items())
+    return HELP.format(commands=rows)
+
+
+def dispatch(argv: list[str], options: dict[str, str], words: list[str]) -> int:
+    """Run what is no stage of the hook: a command, or the help. Raises GpuhookError."""
+    if options.get("help") == "true":
+        sys.stdout.write(help_text())
+        return 0
+    if not words:
+        sys.stderr.write(help_text())
+        raise Usage("no stage and no command was given", hint="a runtime calls: gpuhook prestart")
+    name = words[0]
+    if name not in COMMANDS:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, [*COMMANDS, "prestart", "createRuntime", "poststart", "poststop"], 1)
+        raise Usage(f"unknown command {name!r}", hint=f"did you mean {near[0]}?" if near else "gpuhook --help")
+    from importlib import import_module
+
+    module = import_module(COMMANDS[name][0])
+    run: int = module.main(argv[argv.index(name) + 1 :])
+    return run
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The console script: everything starts in the hook, whose path is the hot one."""
+    from gpuhook.hook import main as hook
+
+    return hook(argv)

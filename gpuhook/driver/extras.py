@@ -1,0 +1,115 @@
+"""Programs, firmware, sockets and procfs files of the driver. All of them are optional: what lacks is only noted."""
+
+from __future__ import annotations
+
+from gpuhook.driver import tables
+from gpuhook.driver.version import FOLDER
+from gpuhook.kernel.beneath import Root
+from gpuhook.kernel.files import FOLDER as S_FOLDER
+from gpuhook.kernel.files import FORMAT, fault_of, is_regular, kind, trusted_owners
+
+Found = tuple[tuple[str, ...], tuple[str, ...]]  # paths, and what is missing with why
+
+_SOCKET = 0o140000
+_MOST_FIRMWARE = 1000
+_LARGEST_PROC_FILE = 1 << 16  # bytes
+
+
+def find_programs(root: Root, path: str = "") -> Found:
+    """The driver's programs by their resolved paths, in table order.
+
+    path: folders separated by colons, searched after the usual ones; relative ones do not count.
+    """
+    folders = [*tables.PROGRAM_FOLDERS, *(folder for folder in path.split(":") if folder.startswith("/"))]
+    found: list[str] = []
+    missing: list[str] = []
+    for name in tables.PROGRAMS:
+        place, why = _program(root, name, folders)
+        if place:
+            found.append(place)
+        else:
+            missing.append(f"program {name}: {why}")
+    return tuple(found), tuple(missing)
+
+
+def _program(root: Root, name: str, folders: list[str]) -> tuple[str, str]:
+    why = "not installed"
+    for folder in dict.fromkeys(folders):
+        try:
+            place, mode = root.resolve(f"{folder}/{name}"), root.stat(f"{folder}/{name}").st_mode
+        except OSError:  # the usual case: it is in another folder
+            continue
+        if not is_regular(mode):
+            why = f"{place} is {kind(mode)}, not a regular file"
+        elif place.rpartition("/")[2] not in tables.PROGRAMS:
+            why = f"{folder}/{name} leads to {place}, another name"
+        else:
+            return place, ""
+    return "", why
+
+
+def find_firmware(root: Root, version: str) -> Found:
+    """The GSP firmware of this driver version, sorted; regular files only."""
+    folder = tables.FIRMWARE_FOLDER.replace("{version}", version)
+    try:
+        names = root.listdir(folder, _MOST_FIRMWARE)
+    except OSError as error:
+        return (), (f"firmware {folder}: {error.strerror}",)
+    paths = [f"{folder}/{name}" for name in names if name.startswith("gsp") and name.endswith(".bin")]
+    found = tuple(path for path in paths if _is_regular(root, path))
+    return found, tuple(f"firmware {path}: not a regular file" for path in paths if path not in found)
+
+
+def find_sockets(root: Root) -> Found:
+    """The sockets of persistenced and fabricmanager and the MPS folder, by their resolved paths."""
+    found: list[str] = []
+    missing: list[str] = []
+    for path, look in (*((path, _socket_fault) for path in tables.SOCKETS), (tables.MPS_FOLDER, _mps_fault)):
+        try:
+            fault = look(root, path)
+            place = root.resolve(path)
+        except OSError as error:
+            missing.append(f"{path}: {error.strerror}")
+            continue
+        if fault:
+            missing.append(f"{path}: {fault}")
+        else:
+            found.append(place)
+    return tuple(found), tuple(missing)
+
+
+def _socket_fault(root: Root, path: str) -> str:
+    mode = root.stat(path).st_mode
+    return "" if mode & FORMAT == _SOCKET else f"it is {kind(mode)}, not a socket"
+
+
+def _mps_fault(root: Root, path: str) -> str:
+    """Why the MPS folder is not given: it lies in /tmp, where any user can make a folder or a link of this name."""
+    status = root.stat(path, follow=False)
+    if status.st_mode & FORMAT != S_FOLDER:
+        return f"it is {kind(status.st_mode)}, not a folder"
+    if status.st_uid not in trusted_owners():
+        return fault_of(status, trusted_owners())
+    return ""
+
+
+def find_proc_files(root: Root) -> tuple[tuple[tuple[str, bytes], ...], tuple[str, ...]]:
+    """Name and content of the files of /proc/driver/nvidia that a container gets a copy of."""
+    answers = {name: _proc_file(root, name) for name in tables.PROC_FILES}
+    found = tuple((name, content) for name, content in answers.items() if isinstance(content, bytes))
+    return found, tuple(fault for fault in answers.values() if isinstance(fault, str))
+
+
+def _proc_file(root: Root, name: str) -> bytes | str:
+    """The content, or why there is none; older drivers lack some."""
+    try:
+        return root.read(f"{FOLDER}/{name}", _LARGEST_PROC_FILE)[0]
+    except OSError as error:
+        return f"{FOLDER}/{name}: {error.strerror}"
+
+
+def _is_regular(root: Root, path: str) -> bool:
+    try:
+        return is_regular(root.stat(path).st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,164 @@
+"""Questions that only the driver's own libraries can answer; they are loaded in a confined child, never here.
+
+A library may hang, crash or answer nonsense (a lost GPU, a half-done update): then the question is refused with
+DriverFault. NVML is asked lazily: a container start needs it only for requirements on `arch` and `brand`, and for a
+UUID that the kernel does not know yet (decisions.md 20).
+"""
+
+from __future__ import annotations
+
+import posix
+
+from gpuhook.driver.child import Confinement, NoAnswer, ask
+from gpuhook.driver.gpus import is_uuid
+from gpuhook.driver.model import Gpu, Inventory, Library
+from gpuhook.driver.nvml import cuda_driver_version, describe_gpus
+from gpuhook.driver.version import open_root
+from gpuhook.errors import DriverFault, DriverLibsMissing
+from gpuhook.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gpuhook.kernel.beneath import Root
+
+DEADLINE = 10.0  # seconds, as nvidia-container-cli has it
+_OLDEST_CUDA, _NEWEST_CUDA = 5000, 99_999
+_CONTROL = "/dev/nvidiactl"
+
+
+class GpuFacts(Value):
+    """What only NVML knows of a GPU: UUID, compute capability ("9.0"), brand ("Tesla"); fault: why it does not say."""
+
+    uuid: str = ""
+    arch: str = ""
+    brand: str = ""
+    fault: str = ""
+
+
+def cuda_version(inventory: Inventory, seconds: float = DEADLINE) -> str:
+    """The CUDA version that the driver supports, such as "12.4", as its own libcuda says without opening a device.
+
+    Raises DriverLibsMissing where there is no 64-bit libcuda; DriverFault where it fails, crashes, does not answer
+    within `seconds`, or answers with what is no version.
+    """
+    library = _library(inventory, "libcuda.so")
+    answer = _ask(inventory, library, lambda path: str(cuda_driver_version(path)), seconds)
+    if not answer.isascii() or not answer.isdecimal() or not _OLDEST_CUDA <= int(answer[:9]) <= _NEWEST_CUDA:
+        raise _fault(library, f"it says that its CUDA version is {answer}")
+    number = int(answer)
+    return f"{number // 1000}.{number % 100 // 10}"  # as nvidia-container-cli computes it (engine.md 2.2)
+
+
+def gpu_facts(inventory: Inventory, gpus: Iterable[Gpu], seconds: float = DEADLINE) -> dict[str, GpuFacts]:
+    """What NVML says of these GPUs, by bus id; a GPU that does not answer has a `fault`. It may wake and open them.
+
+    Raises DriverLibsMissing, and DriverFault where NVML itself does not start, crashes or does not answer in time.
+    """
+    bus_ids = [gpu.bus_id for gpu in gpus]
+    library = _library(inventory, "libnvidia-ml.so")
+
+    def question(path: str) -> str:
+        return "\n".join("\t".join(map(_plain, row)) for row in describe_gpus(path, bus_ids))
+
+    answer = _ask(inventory, library, question, seconds, devices=True)
+    rows = [line.split("\t") for line in answer.split("\n") if line]
+    facts = {row[0]: GpuFacts(uuid=row[1], arch=row[2], brand=row[3], fault=row[4]) for row in rows if len(row) == 5}
+    if sorted(facts) != sorted(set(bus_ids)):
+        raise _fault(library, "it does not speak of the GPUs that it was asked about")
+    return facts
+
+
+def arch_and_brand(
+    inventory: Inventory, uuids: Iterable[str], seconds: float = DEADLINE
+) -> dict[str, tuple[str, str]]:
+    """Compute capability and brand of the GPUs with these UUIDs, by UUID: {"GPU-…": ("9.0", "Tesla")}.
+
+    A UUID that the inventory does not have is left out. Raises as `gpu_facts` does, and DriverFault for a GPU that
+    does not answer.
+    """
+    wanted = set(uuids)
+    asked = {gpu.bus_id: gpu for gpu in inventory.gpus if gpu.uuid in wanted}
+    answers = gpu_facts(inventory, asked.values(), seconds) if asked else {}
+    for bus_id, facts in answers.items():
+        if facts.fault:
+            raise DriverFault(
+                f"GPU {asked[bus_id].uuid} does not say its architecture: {facts.fault}",
+                where=f"NVML {inventory.driver_version}",
+                hint="ask for other GPUs by UUID, or leave out the requirement on arch or brand",
+            )
+    return {asked[bus_id].uuid: (facts.arch, facts.brand) for bus_id, facts in answers.items()}
+
+
+def with_uuids(inventory: Inventory, seconds: float = DEADLINE) -> Inventory:
+    """The inventory with the UUIDs that the kernel does not know yet, as far as NVML knows them. Raises as above."""
+    unknown = [gpu for gpu in inventory.gpus if not gpu.uuid and not gpu.fault]
+    if not unknown:
+        return inventory
+    facts = gpu_facts(inventory, unknown, seconds)
+    known = {bus_id: fact.uuid for bus_id, fact in facts.items() if is_uuid(fact.uuid)}
+    gpus = tuple(gpu.with_(uuid=gpu.uuid or known.get(gpu.bus_id, "")) for gpu in inventory.gpus)
+    return inventory.with_(gpus=gpus)
+
+
+def _library(inventory: Inventory, stem: str) -> Library:
+    for library in inventory.libraries:
+        if library.stem == stem and library.bits == 64:
+            return library
+    raise DriverLibsMissing(
+        f"the driver has no 64-bit {stem}.{inventory.driver_version}",
+        where=f"the driver root {inventory.host.driver_root}",
+        hint="install the driver's compute libraries, or leave out requirements on cuda, arch and brand",
+    )
+
+
+def _ask(
+    inventory: Inventory, library: Library, question: Callable[[str], str], seconds: float, *, devices: bool = False
+) -> str:
+    """What a library answers. devices: it opens device nodes, so it has to live in the driver root."""
+    host = inventory.host
+    with open_root(host) as root:
+        file = _open(root, library)
+        try:
+            chroot = devices and host.driver_root != "/" and posix.geteuid() == 0
+            confinement = Confinement(
+                file=-1 if chroot else file,
+                root=root.fd if chroot else -1,
+                group=_device_group(root) if devices else -1,
+            )
+            # By descriptor it is exactly the file that was looked at; in the driver root, links cannot lead out of it.
+            path = library.path if chroot else f"/proc/self/fd/{file}"
+            return ask(lambda: question(path), confinement, seconds)
+        except (NoAnswer, OSError) as error:
+            raise _fault(library, str(error)) from None
+        finally:
+            posix.close(file)
+
+
+def _open(root: Root, library: Library) -> int:
+    try:
+        return root.open_regular(library.path)
+    except OSError as error:
+        raise _fault(library, f"it cannot be opened: {error.strerror}") from error
+
+
+def _device_group(root: Root) -> int:
+    """The group that the driver's nodes are kept to (NVreg_DeviceFileMode=0660), or -1."""
+    try:
+        status = root.stat(_CONTROL)
+    except OSError:
+        return -1
+    return status.st_gid if status.st_mode & 0o066 == 0o060 else -1
+
+
+def _plain(text: str) -> str:
+    return text.replace("\t", " ").replace("\n", " ")
+
+
+def _fault(library: Library, what: str) -> DriverFault:
+    return DriverFault(
+        f"the driver's {library.soname} cannot be asked: {what}",
+        where=library.path,
+        hint="see `dmesg` for NVRM lines; a driver that was just updated needs a reboot; details: gpuhook doctor",
+    )

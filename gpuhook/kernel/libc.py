@@ -1,0 +1,129 @@
+"""System calls that Python's `posix` does not have: one short function each, under the kernel's own names.
+
+Every call that makes a descriptor asks for close-on-exec. Errors are OSError with the call's name and the path.
+Numbers of calls since Linux 5.1 are the same on every machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from posix import strerror
+
+AT_FDCWD, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW = -100, 0x1000, 0x100
+CLONE_NEWNS = 0x20000
+MNT_DETACH = 2
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC = 1, 2, 4, 8
+MS_PRIVATE = 1 << 18
+OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 1, 0o2000000
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
+PROC_SUPER_MAGIC, TMPFS_MAGIC = 0x9FA0, 0x01021994
+
+_MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 0x4, 0x40
+_FSOPEN_CLOEXEC, _FSMOUNT_CLOEXEC = 1, 1
+_FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE = 1, 6
+_STATX_MNT_ID = 0x1000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class _MountAttr(ctypes.Structure):
+    """struct mount_attr of mount_setattr(2)."""
+
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+def _check(result: int, call: str, path: str = "") -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{call}: {strerror(code)}", path or None)
+    return result
+
+
+def _call(number: int, name: str, path: str, *arguments: object) -> int:
+    """Make a system call by its number: ints as longs, the rest as it is."""
+    passed = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    return _check(_libc.syscall(ctypes.c_long(number), *passed), name, path)
+
+
+def open_tree(fd: int, path: str = "") -> int:
+    """A detached copy of the mount of exactly this open file (open_tree(2), Linux 5.2); path: for messages."""
+    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH
+    return _call(428, "open_tree", path, fd, b"", flags)
+
+
+def mount_setattr(fd: int, attributes: int, path: str = "") -> None:
+    """Add attributes to a mount and make it private (mount_setattr(2), Linux 5.12)."""
+    wanted = _MountAttr(attributes, 0, MS_PRIVATE, 0)
+    size = ctypes.c_size_t(ctypes.sizeof(wanted))
+    _call(442, "mount_setattr", path, fd, b"", AT_EMPTY_PATH, ctypes.byref(wanted), size)
+
+
+def move_mount(mount_fd: int, target_fd: int, path: str = "") -> None:
+    """Attach a detached mount on exactly this open file or folder (move_mount(2), Linux 5.2)."""
+    flags = _MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH
+    _call(429, "move_mount", path, mount_fd, b"", target_fd, b"", flags)
+
+
+def new_mount(filesystem: str, attributes: int, **options: str) -> int:
+    """A detached mount of a new filesystem with these options (fsopen(2), fsconfig(2), fsmount(2))."""
+    import posix
+
+    context = _call(430, "fsopen", filesystem, filesystem.encode(), _FSOPEN_CLOEXEC)
+    try:
+        for name, value in options.items():
+            _call(431, "fsconfig", name, context, _FSCONFIG_SET_STRING, name.encode(), value.encode(), 0)
+        _call(431, "fsconfig", filesystem, context, _FSCONFIG_CMD_CREATE, None, None, 0)
+        return _call(432, "fsmount", filesystem, context, _FSMOUNT_CLOEXEC, attributes)
+    finally:
+        posix.close(context)
+
+
+def setns(fd: int, kind: int) -> None:
+    """Enter a namespace of this kind: of a namespace descriptor, or of the process behind a pidfd (setns(2))."""
+    _check(_libc.setns(ctypes.c_int(fd), ctypes.c_int(kind)), "setns")
+
+
+def umount2(path: str, flags: int = MNT_DETACH) -> None:
+    """Take a mount away (umount2(2))."""
+    _check(_libc.umount2(path.encode("utf-8", "surrogateescape"), ctypes.c_int(flags)), "umount2", path)
+
+
+def fchown(fd: int, uid: int, gid: int) -> None:
+    """Change the owner of exactly this open file, also where it is open as a mere path (fchownat(2))."""
+    _check(
+        _libc.fchownat(ctypes.c_int(fd), b"", ctypes.c_uint32(uid), ctypes.c_uint32(gid), ctypes.c_int(AT_EMPTY_PATH)),
+        "fchownat",
+    )
+
+
+def prctl(option: int, value: int) -> None:
+    """Change something about this process (prctl(2))."""
+    _check(_libc.prctl(ctypes.c_int(option), ctypes.c_ulong(value), 0, 0, 0), "prctl")
+
+
+def filesystem_of(fd: int) -> int:
+    """The magic number of the filesystem that an open file is on (fstatfs(2))."""
+    room = ctypes.create_string_buffer(256)
+    _check(_libc.fstatfs(ctypes.c_int(fd), room), "fstatfs")
+    return ctypes.c_ulong.from_buffer(room).value & 0xFFFFFFFF
+
+
+def mount_id(fd: int) -> int:
+    """The id of the mount that an open file is on, as mountinfo has it (statx(2), Linux 5.8)."""
+    room = ctypes.create_string_buffer(256)
+    _check(
+        _libc.statx(ctypes.c_int(fd), b"", ctypes.c_int(AT_EMPTY_PATH), ctypes.c_uint(_STATX_MNT_ID), room), "statx"
+    )
+    return int.from_bytes(room.raw[0x90:0x98], "little" if _little() else "big")
+
+
+def _little() -> bool:
+    from sys import byteorder
+
+    return byteorder == "little"

@@ -10,6 +10,7 @@ import posix
 import sys
 
 from gpuhook.errors import GpuhookError, Usage
+from gpuhook.preload import stage as preload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ def run(stage: str, config: str = "", *, debug: bool = False) -> int:
     if choice is None:
         _warn(warnings)
         return 0
+    preload("gpu")
     from gpuhook.backend.start import start
     from gpuhook.request.build import build_request
 

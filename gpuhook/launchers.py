@@ -9,63 +9,87 @@ from __future__ import annotations
 import argparse
 import compileall
 import os
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from gpuhook import archive
+from gpuhook.archive import archive_path
 from gpuhook.errors import GpuhookError, Usage
 from gpuhook.kernel.files import require_trusted
+from gpuhook.note import note
 
 MARK = "# gpuhook launcher"
 TEMPLATE = """\
 #!{interpreter} -IS
 {mark}: written by `gpuhook launchers`; write it anew when gpuhook or Python moves.
 import sys
+from marshal import loads
 
 sys.dont_write_bytecode = True
-standard = sys.path[:]
-sys.path[:] = [{package!r}]
-import gpuhook
-
-sys.path[:] = [*standard, *{others!r}]
+sys.path += {folders!r}
+try:
+    with open({archives!r} + "start", "rb") as file:
+        code, modules = loads(file.read())
+except (OSError, ValueError, EOFError, TypeError):
+    pass
+else:
+    preload = type(sys)("gpuhook.preload")
+    sys.modules["gpuhook.preload"] = preload
+    exec(code, preload.__dict__)
+    preload.archives = {archives!r}
+    for module in modules:
+        preload.place(*module)
 from gpuhook.hook import launch
 
 launch()
 """
 
 
-def launcher_text(interpreter: str, package: str, others: list[str]) -> str:
-    """A launcher's text. package: the folder that holds gpuhook; others: where pydantic and toml are found."""
-    return TEMPLATE.format(interpreter=interpreter, mark=MARK, package=package, others=others)
+def launcher_text(interpreter: str, folders: list[str], archives: str) -> str:
+    """A launcher's text.
+
+    folders: where gpuhook, pydantic and toml are found; archives: their path without the stage.
+    """
+    return TEMPLATE.format(interpreter=interpreter, mark=MARK, folders=folders, archives=archives)
 
 
-def folders() -> tuple[str, list[str]]:
-    """The folder that holds gpuhook, and all folders that gpuhook and its packages are found in."""
-    package = str(Path(__file__).resolve().parent.parent)
-    others = [package]
+def package_folders() -> list[str]:
+    """The folders that gpuhook and the packages it imports are found in."""
+    found = [str(Path(__file__).resolve().parent.parent)]
     for name in ("pydantic", "toml"):
         spec = find_spec(name)
         if spec is None or spec.origin is None:
             raise GpuhookError(f"the package {name} is not installed", hint=f"pip install {name}")
         folder = Path(spec.origin).resolve().parent
         place = str(folder.parent if folder.name == name else folder)
-        if place not in others:
-            others.append(place)
-    return package, others
+        if place not in found:
+            found.append(place)
+    return found
 
 
 def write_launcher(folder: Path, name: str) -> Path:
     """Write one launcher, atomically, mode 0755. Raises GpuhookError where something in its chain is unsafe."""
     interpreter = os.path.realpath(sys.executable)
-    package, others = folders()
-    for place in (interpreter, f"{package}/gpuhook", *others):
+    folders = package_folders()
+    for place in (interpreter, str(Path(__file__).resolve().parent), *folders):
         require_trusted(place)
     target = folder / name
     new = folder / f".{name}.{os.getpid()}"
-    new.write_text(launcher_text(interpreter, package, others))
+    new.write_text(launcher_text(interpreter, folders, archive_path()))
     new.chmod(0o755)
     new.replace(target)
     return target
+
+
+def compile_package() -> None:
+    """Compile gpuhook, and write the archive for a fast start. Where its folder is read-only, starts are slower."""
+    compileall.compile_dir(Path(__file__).parent, quiet=2)
+    command = [os.path.realpath(sys.executable), "-I", "-S", "-X", "no_debug_ranges", archive.__file__]
+    done = subprocess.run(command, capture_output=True, check=False, env={})
+    if done.returncode:
+        note(f"no archive, starts take longer: {done.stderr.decode(errors='replace').strip()}")
 
 
 def main(argv: list[str]) -> int:
@@ -78,7 +102,7 @@ def main(argv: list[str]) -> int:
         raise Usage(f"{given.name!r} is no file name")
     if not given.folder.is_dir():
         raise Usage(f"{given.folder} is no folder", hint=f"mkdir -p {given.folder}")
-    compileall.compile_dir(Path(__file__).parent, quiet=2)
+    compile_package()
     try:
         target = write_launcher(given.folder.resolve(), given.name)
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posix
 
 from gpuhook.errors import BackendMissing
+from gpuhook.preload import stage as preload
 from gpuhook.settings.values import DEFAULT_CONFIG
 
 TYPE_CHECKING = False
@@ -23,6 +24,7 @@ def start(request: Request, settings: Settings, *, debug: bool = False) -> int:
         program, path = choose_program(settings, request.rootfs)
         if program is not None:
             return _hand_over(program, path, request, settings, debug=debug)
+    preload("engine")
     from gpuhook.backend.engine import configure
 
     return configure(request, settings)

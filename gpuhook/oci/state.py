@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posix
-from select import select
 from time import monotonic
 
 from gpuhook.errors import BadState
@@ -11,6 +10,7 @@ from gpuhook.jsontext import NotJson, first_value, is_plain
 from gpuhook.value import Value
 
 LIMIT = 1 << 20  # bytes; the largest states seen hold annotations of some KiB
+CHUNK = 1 << 16  # bytes read at once: a pipe holds as many
 DEADLINE = 5.0  # seconds that we wait for the runtime to write it
 HINT = "the hook is started by a container runtime, which writes the container's state to its stdin"
 
@@ -38,8 +38,7 @@ def _first_value_on(fd: int, deadline: float) -> object:
     data = b""
     fault = "nothing was written"
     give_up = monotonic() + deadline
-    while select([fd], [], [], max(0.0, give_up - monotonic()))[0]:
-        part = _read(fd)
+    while (part := _read(fd, give_up)) is not None:
         data += part
         if len(data) > LIMIT:
             raise BadState(f"the state is larger than {LIMIT >> 20} MiB", where="stdin", hint=HINT)
@@ -56,11 +55,29 @@ def _first_value_on(fd: int, deadline: float) -> object:
     raise BadState(f"no complete state within {deadline:g} s: {fault}", where="stdin", hint=HINT)
 
 
-def _read(fd: int) -> bytes:
+def _read(fd: int, give_up: float) -> bytes | None:
+    """The next bytes, b"" at the end, None when it is too late.
+
+    In the usual case the state has been written before we look, and `select` need not be imported.
+    """
     try:
-        return posix.read(fd, 1 << 16)
+        blocking = posix.get_blocking(fd)
+        posix.set_blocking(fd, False)
+        try:
+            return _read_when_ready(fd, give_up)
+        finally:
+            posix.set_blocking(fd, blocking)
     except OSError as error:
         raise BadState(f"cannot read it: {error.strerror}", where="stdin", hint=HINT) from error
+
+
+def _read_when_ready(fd: int, give_up: float) -> bytes | None:
+    try:
+        return posix.read(fd, CHUNK)
+    except BlockingIOError:
+        from select import select
+
+        return posix.read(fd, CHUNK) if select([fd], [], [], max(0.0, give_up - monotonic()))[0] else None
 
 
 def parse_state(value: object) -> State:

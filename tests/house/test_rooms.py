@@ -25,6 +25,7 @@ WARM = (
     "settings.decide",
     "settings.grammar",
     "settings.tokens",
+    "archive",
     "launchers",
     "cli",
 )

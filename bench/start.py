@@ -80,8 +80,11 @@ def main() -> int:
         hook = [str(launcher), "--config", str(config), "prestart"]
         nothing = statistics.median(seconds([str(program)], b"") for _ in range(20))
         rows = [
-            ("no GPU asked for", *compare(hook, bundle(folder, "plain", "no-gpu"), runs)),
-            ("GPU, exec of nvidia-container-cli", *compare(hook, bundle(folder, "gpu", "cuda-base"), runs, nothing)),
+            ("no GPU asked for", *compare(hook, bundle(folder, "plain", "docker-no-gpu"), runs)),
+            (
+                "GPU, exec of nvidia-container-cli",
+                *compare(hook, bundle(folder, "gpu", "docker-cuda-12.4-base"), runs, nothing),
+            ),
         ]
     print(f"{'case':<36}{'bare ms':>9}{'hook ms':>9}{'ratio':>8}   ({runs} pairs, Python {sys.version.split()[0]})")
     for label, bare, ours, ratio in rows:

@@ -78,8 +78,12 @@ def write_launcher(folder: Path, name: str) -> Path:
     target = folder / name
     new = folder / f".{name}.{os.getpid()}"
     new.write_text(launcher_text(interpreter, folders, archive_path()))
-    new.chmod(0o755)
-    new.replace(target)
+    try:
+        new.chmod(0o755)
+        new.replace(target)
+    except OSError:
+        new.unlink()
+        raise
     return target
 
 

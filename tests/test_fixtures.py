@@ -14,12 +14,17 @@ from fixtures.driver import native_build
 from fixtures.driver.build import build
 from fixtures.driver.elf import shared_object
 from fixtures.driver.model import Behaviour, FakeDriver
-from gpuhook.oci.bundle import parse_bundle
+from gpuhook.errors import GpuhookError
+from gpuhook.oci.bundle import read_bundle
+from gpuhook.oci.state import State
+from gpuhook.request.build import build_request
+from gpuhook.request.devices import choose_devices
+from gpuhook.settings.values import Settings
 from tests.rig.container import Container, Hook
 from tests.rig.init import Init, run_hook
 from tests.rig.needs import need
 from tests.rig.process import run
-from tests.rig.snapshot import snapshot
+from tests.rig.snapshot import mount_table, snapshot
 
 BUNDLES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fixtures", "bundles")
 NULL, GPU0 = (1, 3), (195, 0)
@@ -120,6 +125,67 @@ class TestDriver:
         assert native_build.tool("1.0") == first
 
 
+EXPECTED = read_json(os.path.join(BUNDLES, "expected.json"))
+KINDS = {
+    "default": Settings(),
+    "mounts": Settings(accept_volume_mounts=True),
+    "strict": Settings(accept_volume_mounts=True, accept_envvar_when_unprivileged=False),
+}
+
+
+def asked_for(name: str, settings: Settings) -> dict[str, Any] | None:
+    """What the bundle asks for under these settings, in the form of expected.json."""
+    bundle = read_bundle(os.path.join(BUNDLES, name))
+    try:
+        choice, warnings = choose_devices(bundle, settings)
+        if choice is None:
+            return None
+        state = State(pid=1234, bundle=bundle.path, id=name)
+        request = build_request(state, bundle, settings, choice, warnings)
+    except GpuhookError as error:
+        return {"refused": error.reference}
+    extras = {
+        "imex": list(request.imex_channels),
+        "mig_config": request.mig_config,
+        "mig_monitor": request.mig_monitor,
+    }
+    return {
+        "devices": list(request.devices.names),
+        "capabilities": list(request.capabilities),
+        "requirements": {item.source: item.expression.partition(" ")[0] for item in request.requirements},
+        **{key: value for key, value in extras.items() if value},
+    }
+
+
+class TestBundles:
+    def test_every_bundle_is_described(self) -> None:
+        """There are at least fifteen, and expected.json knows them all."""
+        assert len(names()) >= 15
+        assert sorted(EXPECTED) == names()
+
+    @pytest.mark.parametrize("name", names())
+    def test_a_bundle_is_read(self, name: str) -> None:
+        """Bundles of real runtimes are accepted, and who is privileged is known."""
+        bundle = read_bundle(os.path.join(BUNDLES, name))
+        assert bundle.privileged == EXPECTED[name]["privileged"]
+        assert bundle.rootfs().startswith("/")
+        assert bundle.ignored == ()
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("name", names())
+    def test_what_a_bundle_asks_for(self, name: str, kind: str) -> None:
+        """The request of a real bundle is what its README says."""
+        expected = EXPECTED[name]
+        assert asked_for(name, KINDS[kind]) == expected.get(kind, expected["default"])
+
+    @pytest.mark.parametrize("name", names())
+    def test_no_trace_of_the_machine(self, name: str) -> None:
+        """Names of the machine where it was recorded are gone."""
+        with open(os.path.join(BUNDLES, name, "config.json"), encoding="utf-8") as file:
+            text = file.read()
+        assert [word for word in ("/tmp/", "localhost", "/mnt/", "HOSTNAME=vm") if word in text] == []
+
+
 class TestContainer:
     @pytest.mark.runtime
     @pytest.mark.parametrize(("runtime", "cgroup"), RUNTIMES)
@@ -136,11 +202,11 @@ class TestContainer:
     @pytest.mark.parametrize(("runtime", "cgroup"), RUNTIMES)
     def test_nothing_is_left_behind(self, runtime: str, cgroup: str) -> None:
         """No mount, no cgroup, no folder stays of a container."""
-        before = snapshot("/run")
         with Container(runtime=runtime, cgroup=cgroup) as container:
             assert not container.run().mounts_leaked
-            folder = container.folder
-        assert before.differences(snapshot("/run")) == []
+            folder, name = container.folder, container.id
+        assert folder.encode() not in mount_table()
+        assert [base for base, folders, _ in os.walk("/sys/fs/cgroup") if name in folders] == []
         assert not os.path.exists(folder)
 
     @pytest.mark.runtime

@@ -133,8 +133,9 @@ def resolve_ldconfig(settings: Settings) -> tuple[str, tuple[tuple[str, str], ..
 
 
 def _exists(path: str) -> bool:
+    """Whether there is such a file; a relative path would depend on the folder that we are started in."""
     try:
-        return is_regular(posix.stat(path).st_mode)
+        return path.startswith("/") and is_regular(posix.stat(path).st_mode)
     except OSError:
         return False
 

@@ -168,6 +168,7 @@ def _work(
     sys.meta_path.clear()
     sys.path.clear()
     libc.setns(container.pidfd, libc.CLONE_NEWNS)
+    libc.make_files_as(*container.owner)
     tree = Tree(container, write_into_volumes=settings.write_into_volumes)
     cache, cache_bytes = read_cache(tree.root)
     plan = build_plan(request, inventory, gpus, look(tree.root, cache))

@@ -27,6 +27,7 @@ def start(request: Request, settings: Settings, *, debug: bool = False) -> int:
     preload("engine")
     from gpuhook.backend.engine import configure
 
+    say_warnings(cgroup_warnings(request, settings))
     return configure(request, settings)
 
 

@@ -76,10 +76,12 @@ def _judge(data: bytes | None, status: int, seconds: float) -> str:
         raise NoAnswer(f"it did not answer within {seconds:g} seconds")
     answer, end, _ = data.partition(_END)
     if not end:
+        if len(data) > _MOST:
+            raise NoAnswer("its answer does not end")
         if status >= 0 and posix.WIFSIGNALED(status):
             number = posix.WTERMSIG(status)
             raise NoAnswer(f"it crashed with {_SIGNALS.get(number, f'signal {number}')}")
-        raise NoAnswer("it ended the process" if len(data) <= _MOST else "its answer does not end")
+        raise NoAnswer("it ended the process")
     text = answer[1:].decode("utf-8", "replace")
     if answer[:1] != _ANSWER:
         raise NoAnswer(printable(text))

@@ -157,7 +157,8 @@ def allow(group: DeviceGroup, devices: Sequence[Device]) -> Undo:
     undo = Undo()
     try:
         if devices:
-            _change(group, _open(group, undo), _checked(devices), undo)
+            checked = _checked(devices)
+            _change(group, _open(group, undo), checked, undo)
     except OSError as error:
         undo()
         raise _failed(group, error) from None

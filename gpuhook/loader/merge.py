@@ -122,7 +122,7 @@ def encode(entries: list[Entry], hwcaps: tuple[str, ...] = ()) -> bytes:
     for name, path, flags, version, hwcap in entries:
         value = texts.place(path)
         # A name is nearly always its path's tail, and shares its bytes.
-        key = value + len(_raw(path)) - len(_raw(name)) if path.endswith("/" + name) else texts.place(name)
+        key = value + len(_raw(path)) - len(_raw(name)) if path.endswith(name) else texts.place(name)
         records.append(ENTRY.pack(flags, key, value, version, hwcap))
     names = [texts.place(name) for name in hwcaps]
     table = texts.table()

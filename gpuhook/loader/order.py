@@ -65,7 +65,7 @@ def _join(texts: list[bytes], numbers: list[bytes]) -> bytes:
 
 
 def _wrapped(digits: bytes) -> bytes:
-    return ((int(digits) & 0xFFFFFFFF) ^ 0x80000000).to_bytes(4, "big")
+    return (int(digits) & 0xFFFFFFFF).to_bytes(4, "big")
 
 
 def may_overflow(names: list[str]) -> bool:

@@ -11,6 +11,8 @@ from gpuhook.value import Value
 
 LIMIT = 1 << 20  # bytes; the largest states seen hold annotations of some KiB
 CHUNK = 1 << 16  # bytes read at once: a pipe holds as many
+KEYS = ("pid", "bundle", "bundlePath", "id")
+LOWERED = tuple(key.casefold() for key in KEYS)
 DEADLINE = 5.0  # seconds that we wait for the runtime to write it
 HINT = "the hook is started by a container runtime, which writes the container's state to its stdin"
 
@@ -84,6 +86,10 @@ def parse_state(value: object) -> State:
     """The state out of its JSON value. Raises BadState for what is missing, of another type, or ambiguous."""
     if not isinstance(value, dict):
         raise BadState(f"the state is no JSON object but {type(value).__name__}", where="stdin", hint=HINT)
+    for key in value:
+        if key not in KEYS and key.casefold() in LOWERED:
+            text = f"the key {key!r} is one of {', '.join(KEYS)} in other letters; runtimes differ in what they read"
+            raise BadState(text, where="stdin", hint=HINT)
     pid = value.get("pid", 0)
     if type(pid) is not int or not -(2**31) <= pid < 2**31:
         raise BadState(f"pid is {pid!r:.40}, not a whole number of 32 bits", where="stdin: pid", hint=HINT)

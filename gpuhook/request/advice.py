@@ -33,8 +33,11 @@ def _where(requirement: Requirement) -> str:
 
 def _needed(failure: Failure) -> str:
     names = {"cuda": "CUDA", "driver": "a driver", "arch": "a GPU of compute capability", "brand": "a GPU of brand"}
-    wanted = failure.wanted if len(failure.wanted) <= 40 else short(failure.wanted)
-    return f"{names[failure.key]} {failure.operator} {wanted}"
+    return f"{names[failure.key]} {failure.operator} {_bounded(failure.wanted)}"
+
+
+def _bounded(version: str) -> str:
+    return version if len(version) <= 40 else short(version)
 
 
 def _have(failure: Failure, facts: Facts) -> str:
@@ -50,9 +53,9 @@ def _way_out(failure: Failure, facts: Facts) -> str:
     if failure.operator not in (">", ">="):
         return "use a driver of the version that the image names, or another image"
     if failure.key == "driver":
-        return f"update the driver to {short(failure.wanted)} or newer, or use an image for an older one"
+        return f"update the driver to {_bounded(failure.wanted)} or newer, or use an image for an older one"
     wanted, host = _pair(failure.wanted), _pair(facts.cuda)
-    branch = first_branch(wanted)
+    branch = first_branch(wanted if failure.operator == ">=" else (wanted[0], wanted[1] + 1))
     update = f"update the driver to branch {branch} or newer" if branch else "update the driver"
     image = f", use an image for CUDA {facts.cuda} or older" if facts.cuda else ""
     mostly = f" (programs for CUDA {wanted[0]} mostly run on this driver)" if runs_on_minor(wanted, host) else ""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpuhook.settings.values import Settings
 
 SERVED = ("auto", "legacy", "jit-cdi")  # the modes that mean this hook; the shim puts it in for each of them
+CONTROL_NODE = (195, 255)  # /dev/nvidiactl: whoever gives a GPU gives it too
 
 
 def build_request(
@@ -55,6 +56,7 @@ def build_request(
         mig_monitor=mig_monitor,
         imex_channels=channels,
         privileged=bundle.privileged,
+        allows_devices=bundle.allows_device(*CONTROL_NODE),
         warnings=(*settings.warnings, *warnings, *about_requirements, *about_channels),
     )
 

@@ -68,7 +68,7 @@ def mount_fault(name: str, place: str) -> str:
         return "its path is not written plainly"
     if "," in name:
         return "one mount asks for one device, without a comma"
-    if name != name.strip(BLANKS):
+    if any(part != part.strip(BLANKS) for part in name.split("/")):
         return "the name begins or ends with a blank"
     return "" if is_plain(name) else "the name holds a control character"
 

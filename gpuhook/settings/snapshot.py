@@ -88,7 +88,7 @@ def _outer_uid() -> tuple[int, bool]:
 
 
 def _require_private(what: str, status: stat_result) -> None:
-    too_open = status.st_mode & (0o077 if is_folder(status.st_mode) else 0o177)
+    too_open = status.st_mode & (0o077 if is_folder(status.st_mode) else 0o7177)
     if status.st_uid != posix.geteuid() or too_open:
         mode = status.st_mode & 0o7777
         raise OSError(1, f"{what} is not ours alone (owner {status.st_uid}, mode {mode:04o})")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuhook import note
 from gpuhook.errors import CgroupFailed
 from gpuhook.kernel import bpf
 from gpuhook.kernel.cgroup import DeviceGroup, allow, filtered
@@ -189,6 +190,36 @@ def test_a_group_above_that_allows_is_not_mentioned(
         assert capfd.readouterr().err == ""
     finally:
         inner.end()
+
+
+def test_a_group_above_that_cannot_be_judged(
+    group: Group, hardened: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A program above whose instructions are hidden is only noted: it may well allow the device."""
+    group.attach(ALLOW_ALL)
+    hardened.write_text("2")
+    monkeypatch.setattr(note, "debug", True)
+    inner = Group(group.folder / "inner", tmp_path)
+    try:
+        allow(inner.device_group, [GPU]).close()
+        assert "cannot be judged" in capfd.readouterr().err
+    finally:
+        inner.end()
+
+
+def test_a_threaded_group(group: Group) -> None:
+    """A group that names threads only is recognised by those."""
+    inner = group.folder / "inner"
+    inner.mkdir()
+    (inner / "cgroup.type").write_text("threaded")
+    (inner / "cgroup.threads").write_text(str(group.probe.pid))
+    try:
+        allow(group.device_group.with_(folder=str(inner)), [GPU]).close()
+        with pytest.raises(CgroupFailed, match="is not in the cgroup"):
+            allow(group.device_group.with_(folder=str(inner), pid=1), [GPU])
+    finally:
+        group.probe.end()
+        inner.rmdir()
 
 
 def test_many_devices(group: Group) -> None:

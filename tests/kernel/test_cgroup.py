@@ -198,11 +198,41 @@ def test_a_plain_folder_is_no_cgroup(tmp_path: Path) -> None:
     assert open_descriptors() == before
 
 
+def test_a_group_that_is_gone(tmp_path: Path) -> None:
+    """A folder that has vanished is a clear error, for the question as well."""
+    gone = DeviceGroup(version=2, folder=str(tmp_path / "gone"), pid=7)
+
+    with pytest.raises(CgroupFailed, match="No such file"):
+        allow(gone, [GPU])
+    with pytest.raises(CgroupFailed, match="No such file"):
+        filtered(gone)
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """The folder itself is opened, never what a link in its place names."""
+    (tmp_path / "link").symlink_to("/sys/fs/cgroup")
+
+    with pytest.raises(CgroupFailed, match="Not a directory"):
+        allow(DeviceGroup(version=2, folder=str(tmp_path / "link"), pid=1), [GPU])
+
+
+def test_no_devices_need_no_group(tmp_path: Path) -> None:
+    """With nothing to allow, nothing is opened."""
+    allow(DeviceGroup(version=2, folder=str(tmp_path / "gone"), pid=7), [])()
+
+
+@pytest.mark.engine
+def test_more_devices_than_a_program_can_hold(v1: Path, probe: Probe) -> None:
+    """The limit is said, and nothing is written."""
+    with pytest.raises(CgroupFailed, match="8193 devices"):
+        allow(find_group(probe.pid), [(195, minor) for minor in range(8193)])
+
+
 @pytest.mark.parametrize("device", [(-1, 0), (0, -1), (1 << 12, 0), (195, 1 << 20)])
 def test_impossible_numbers(device: tuple[int, int], tmp_path: Path) -> None:
-    """Numbers that no device can have end in a clear error before anything is opened for writing."""
-    with pytest.raises(CgroupFailed):
-        allow(DeviceGroup(version=1, folder=str(tmp_path), pid=7), [device])
+    """Numbers that no device can have end in a clear error before anything is opened."""
+    with pytest.raises(CgroupFailed, match="no device number"):
+        allow(DeviceGroup(version=1, folder=str(tmp_path / "gone"), pid=7), [device])
 
 
 @pytest.fixture
@@ -241,6 +271,7 @@ def test_the_kernels_own_words_lead_to_the_group(v1: Path, probe: Probe) -> None
 @engine
 def test_v1_allows_the_device_and_only_that(v1: Path, probe: Probe) -> None:
     """Before: denied. After: the device can be read and written, not made; all else is as before."""
+    assert filtered(find_group(probe.pid))
     assert probe.open(GPU) == "denied"
 
     allow(find_group(probe.pid), [GPU, (195, 255)]).close()

@@ -77,11 +77,16 @@ def test_a_cache_of_before_2_33_is_read() -> None:
         (patched(20, 7), "outside of its table"),
         (patched(24, 0xFFFFFFFF), "do not fit"),
         (patched(24, 1), "outside of its table"),
+        (pack("<20sIIB3xI12x", b"glibc-ld.so.cache1.1", 0, 1, 2, 0), "do not fit"),
+        (pack("<20sIIB3xI12x", b"glibc-ld.so.cache1.1", (1 << 16) + 1, 0, 2, 0) + bytes(24 << 17), "65537 entries"),
         (patched(28, 3), "byte order"),
         (patched(28, 1), "byte order"),
         (patched(32, 0xFFFFFFFC), "extensions"),
         (patched(32, EXTENSIONS + 2), "extensions"),
+        (patched(32, EXTENSIONS + 2, data=GOOD[:EXTENSIONS] + b"\0\0" + GOOD[EXTENSIONS:]), "extensions"),
         (patched(32, len(GOOD) - 4), "extensions"),
+        (patched(EXTENSIONS + 4, 65, data=GOOD + bytes(16 * 65)), "extensions"),
+        (patched(EXTENSIONS + 20, (4 << 16) + 4, data=GOOD + bytes(4 << 17)), "glibc-hwcaps"),
         (patched(EXTENSIONS, 0), "extensions"),
         (patched(EXTENSIONS + 4, 0xFFFFFFFF), "extensions"),
         (patched(EXTENSIONS + 16, 0xFFFFFFFF, 4), "outside of the file"),
@@ -98,6 +103,11 @@ def test_a_corrupt_cache_is_refused(data: bytes, reason: str) -> None:
     """Each way of being wrong is refused, and the message says which it is (AC-29)."""
     with pytest.raises(BadCache, match=reason):
         parse(data)
+
+
+def test_reserved_bits_beside_the_byte_order_are_ignored() -> None:
+    """The loader looks at the two lowest bits alone."""
+    assert parse(patched(28, 0x82)).entries == tuple(ENTRIES)
 
 
 def test_a_last_text_that_does_not_end_is_refused() -> None:
@@ -206,6 +216,17 @@ def test_lookup_prefers_the_entry_for_every_cpu(name: str, bits: int, path: str 
 def test_lookup_takes_a_special_entry_where_there_is_no_other() -> None:
     """A library that exists for better CPUs only is found all the same."""
     assert lookup(Cache(entries=tuple(ENTRIES[1:2])), "libc.so.6", 64, "x86_64") == ENTRIES[1][1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "path"), [(0x001, "/x"), (0x003, "/x"), (0x000, None), (0x002, None), (0x103, None)]
+)
+def test_an_elf_library_of_unknown_c_library_counts(flags: int, path: str | None) -> None:
+    """A 32-bit library that does not need libc.so.6 has flags of its own, and i386's loader takes it."""
+    cache = Cache(entries=(("libx.so", "/x", flags, 0, 0),))
+
+    assert lookup(cache, "libx.so", 32, "x86_64") == path
+    assert folders(cache, 32, "x86_64") == (["/"] if path else [])
 
 
 def test_folders_come_by_their_number_of_libraries() -> None:

@@ -119,7 +119,11 @@ TAGS = HEADERS + 56 * 4  # needed, needed, soname, texts, size of texts, end
         (patched(TAGS + 8, "Q", 1 << 40), "outside of its table"),
         (patched(TAGS + 16 * 3, "Q", 99), "no table"),
         (patched(TAGS + 16 * 4, "Q", 99), "no table"),
-        (patched(TAGS + 16 * 4 + 8, "Q", 5), "does not end|outside"),
+        (patched(TAGS + 16 * 3 + 8, "Q", 1 << 20), "nothing is loaded"),
+        (patched(TAGS + 16 * 4 + 8, "Q", 1), "outside of its table"),
+        (patched(TAGS + 16 * 4 + 8, "Q", 25), "does not end"),
+        (patched(TAGS + 16, "Q", 0), "no table"),
+        (patched(LOAD, "I", 0x6474E551), "nothing is loaded"),
         (patched(INTERPRETER + 32, "Q", 5), "does not end"),
         (patched(INTERPRETER + 8, "Q", 1 << 40), "does not end"),
         (tiny_elf(needed=[b"x"] * 513), "needs 513"),
@@ -130,6 +134,23 @@ def test_a_broken_file_is_refused(data: bytes, reason: str, place: Path) -> None
     """Each way of being wrong is refused, and the message says which it is (AC-37)."""
     with pytest.raises(BadElf, match=reason):
         read(data, place)
+
+
+def test_a_dynamic_section_may_lack_its_end(place: Path) -> None:
+    """It ends with its segment as well."""
+    (size,) = struct.unpack_from("<Q", FULL, DYNAMIC + 32)
+
+    assert read(patched(DYNAMIC + 32, "Q", size - 16), place) == read(FULL, place)
+
+
+def test_the_last_soname_counts(place: Path) -> None:
+    """Of two the loader takes the last."""
+    assert read(patched(TAGS + 16, "Q", 14), place).soname == "libx.so.1"
+
+
+def test_a_file_without_program_headers_says_little(place: Path) -> None:
+    """Machine and size are known, nothing else."""
+    assert read(patched(56, "H", 0), place) == Elf(machine=EM_X86_64, bits=64, little=True)
 
 
 @pytest.mark.parametrize("count", [0xFFFF, 0])

@@ -153,6 +153,34 @@ def test_entries_of_one_rank_keep_their_order() -> None:
     assert parse(merge(Cache(entries=rows), [CUDA], "x86_64")).entries[:4] == rows
 
 
+def test_entries_of_one_name_are_in_ldconfigs_order() -> None:
+    """Greatest flags; named folders by name; most hwcap bits; greatest hwcap; greatest OS version."""
+    folders = ("b", "ab", "a", "c")
+    fields = [
+        (0x803, 0, 0),
+        (0x303, 0, NAMED | 2),
+        (0x303, 0, NAMED | 1),
+        (0x303, 0, NAMED),
+        (0x303, 0, NAMED | 3 | (3 << 32)),
+        (0x303, 0, 7),
+        (0x303, 0, 1 << 63),
+        (0x303, 0, 1 << 5),
+        (0x303, 2, 0),
+        (0x303, 1, 0),
+        (0x303, 0, 0),
+        (0x003, 5, NAMED),
+    ]
+    rows = tuple(("libz.so.1", f"/{n}/libz.so.1", *field) for n, field in enumerate(fields))
+
+    for shuffled in (rows[::-1], rows[6:] + rows[:6], rows[1::2] + rows[::2]):
+        assert parse(merge(Cache(entries=shuffled, hwcaps=folders), [], "x86_64")).entries == rows
+
+
+def test_the_header_says_little_endian() -> None:
+    """Loaders since 2.33 check the byte order that is written in the header."""
+    assert merge(None, [CUDA], "x86_64")[28] == 2
+
+
 def test_a_shuffled_cache_comes_out_in_order() -> None:
     """A file in the wrong order, which no loader can search, is put right."""
     rows = (("liba.so", "/a", 0x303, 0, 0), ("libz.so", "/z", 0x303, 0, 0), ("libm.so", "/m", 0x303, 0, 0))

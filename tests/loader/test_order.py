@@ -90,6 +90,12 @@ def test_other_texts_can_be_the_same_name(name: str) -> None:
     assert order(name) == order("libcuda.so.1")
 
 
+@pytest.mark.parametrize("name", ["libcuda.so.2147483649", "libcuda.so.4294967295", "libcuda.so.10", "libcuda.so1"])
+def test_most_texts_are_other_names(name: str) -> None:
+    """Overflow keeps 32 bits of a number: fewer would throw more names together than the loader does."""
+    assert order(name) != order("libcuda.so.1")
+
+
 def test_a_char_has_a_sign_on_x86_only() -> None:
     """A byte above 127 is less than the end of a name on x86, and greater elsewhere."""
     assert order("libé", "x86_64") < order("lib", "x86_64")

@@ -149,6 +149,13 @@ def test_a_state_without_a_clear_bundle_is_refused(state: object) -> None:
     assert "\n  hint: " in caught.value.render()
 
 
+@pytest.mark.parametrize("key", ["Pid", "PID", "Bundle", "bundlepath", "ID"])
+def test_a_key_in_other_letters_is_refused(key: str) -> None:
+    """A runtime in Go would take it for the real one (AC-52)."""
+    with pytest.raises(BadState, match="in other letters"):
+        parse_state({"pid": 7, "bundle": "/b", key: "/c"})
+
+
 @pytest.mark.parametrize(
     "state", [{"bundlePath": "/b"}, {"bundle": "", "bundlePath": "/b"}, {"bundle": "/b", "bundlePath": "/b"}]
 )

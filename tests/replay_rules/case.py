@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.replay_rules.outcome import Outcome, recorded
 
-STUB = {"hook": "cli", "docker": "docker", "runtime": "runc"}
+STUB = {"hook": "{cli}", "docker": "{docker}", "runtime": "{runc}"}
 ARGS = {"hook": ["-config", "{config}", "prestart"]}
 ENVIRONMENT = {
     "hook": {"PATH": "{path}"},
@@ -152,7 +152,7 @@ def lay_out(case: Case, places: Places) -> bytes:
         os.makedirs(folder, exist_ok=folder != places.dir)
     cat = shutil.which("cat") or "/bin/cat"
     stub = RECORDER.format(cat=cat, record=places.record, status=case.members.get("stub_exit", 0)).encode()
-    _write(places.marks["{%s}" % STUB[case.kind]], stub, 0o755)
+    _write(places.marks[STUB[case.kind]], stub, 0o755)
     config = case.config(places)
     if config is not None:
         _write(places.marks["{config}"], config)

@@ -105,9 +105,7 @@ def full(value: Any) -> Any:
 def _tree(expected: Any, seen: Any, place: str) -> list[str]:
     if isinstance(expected, dict) and isinstance(seen, dict):
         return [
-            line
-            for key in {**expected, **seen}
-            for line in _tree(expected.get(key), seen.get(key), f"{place}.{key}")
+            line for key in {**expected, **seen} for line in _tree(expected.get(key), seen.get(key), f"{place}.{key}")
         ]
     if isinstance(expected, list) and isinstance(seen, list) and len(expected) == len(seen):
         pairs = enumerate(zip(expected, seen, strict=True))

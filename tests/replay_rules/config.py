@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import dataclass
 from datetime import datetime
@@ -87,6 +86,8 @@ def read(text: str) -> Config:
     except (ValueError, IndexError) as error:
         return Config({}, f"no TOML: {error}")
     config = Config(tables)
+    if _holds_endless_integer(tables):
+        return Config({}, "no TOML: an integer of more than 64 bits")
     if has_wrong_type(config, SHAPE) or config.capabilities is None:
         return Config({}, "a value of the wrong kind")
     return config
@@ -128,24 +129,9 @@ def holds_date(value: Any) -> bool:
     return hasattr(value, "isoformat") and hasattr(value, "year") and not isinstance(value, datetime)
 
 
-def holds_huge_integer(value: Any) -> bool:
-    """Whether a value is an integer of more than 64 bits, or holds one."""
+def _holds_endless_integer(value: Any) -> bool:
     if isinstance(value, dict):
-        return any(map(holds_huge_integer, value.values()))
+        return any(map(_holds_endless_integer, value.values()))
     if isinstance(value, list):
-        return any(map(holds_huge_integer, value))
+        return any(map(_holds_endless_integer, value))
     return isinstance(value, int) and not -(2**63) <= value < 2**63
-
-
-def holds_mixed_list(value: Any) -> bool:
-    """Whether a list has members of several types, or is in one."""
-    if isinstance(value, dict):
-        return any(map(holds_mixed_list, value.values()))
-    return isinstance(value, list) and (len(set(map(type, value))) > 1 or any(map(holds_mixed_list, value)))
-
-
-def bare_lines(text: str) -> list[str]:
-    """The lines without comments and with every string emptied, for looks at the layout alone."""
-    plain = re.sub(r"\"\"\".*?\"\"\"|'''.*?'''", '""', text, flags=re.DOTALL)
-    plain = re.sub(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'', '""', plain)
-    return [re.sub(r"#.*", "", line).strip() for line in plain.split("\n")]

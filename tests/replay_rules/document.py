@@ -80,7 +80,7 @@ class Document:
     @property
     def has_endless_integer(self) -> bool:
         """Whether it holds an integer of more digits than Python converts."""
-        return bool(re.search(r"\d{%d}" % (LONGEST_INTEGER + 1), STRING.sub("", self.text)))
+        return bool(re.search(rf"\d{{{LONGEST_INTEGER + 1}}}", STRING.sub("", self.text)))
 
 
 def _refuse(word: str) -> None:

@@ -147,7 +147,7 @@ def _device_of_mount(request: str) -> str:
     if not request.startswith("cdi/"):
         return request
     words = request.removeprefix("cdi/").split("/", 2)
-    if len(words) == 3:  # noqa: PLR2004
+    if len(words) == 3:
         return f"{words[0]}/{words[1]}={words[2]}"
     name = "/".join(words)
     return name if cdi.is_name(name) else ""
@@ -314,4 +314,3 @@ def _added(view: View) -> dict[str, str | None]:
         if equals and name not in view.hook_env:
             added.setdefault(name, PLACES.blank(value))
     return added
-

@@ -12,7 +12,7 @@ Refusal    gpuhook refuses the input.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.replay_rules import reference
 from tests.replay_rules.config import DEFAULTS
@@ -58,7 +58,7 @@ class Breaking(Rule):
 
     def read(self, view: View) -> View:
         """The input without a configuration: whether a GPU is asked for is decided with the defaults."""
-        return view.with_config(DEFAULTS)
+        return replace(view, config=DEFAULTS, config_data=b"")
 
     def predicted(self, view: View, outcome: Outcome) -> Outcome:
         """A container that asks for a GPU does not start; any other does, if its files can be read."""

@@ -53,12 +53,13 @@ def _spec_spelled(view: View) -> bool:
 
 
 def _pid_is_odd(view: View) -> bool:
-    pid = member(view.state.value, "pid")
-    return view.works and pid is not None and not (type(pid) is int and -(2**31) <= pid < 2**31)
+    pid = member(view.state.value, "pid") if "pid" in (view.state.value or ()) else 0
+    return view.works and not (type(pid) is int and -(2**31) <= pid < 2**31)
 
 
 def _bundle_is_odd(view: View) -> bool:
-    return view.works and (not view.bundle.startswith("/") or ".." in view.bundle.split("/"))
+    readable = isinstance(view.state.value, dict) or view.state.text.strip() == "null"
+    return view.works and readable and (not view.bundle.startswith("/") or ".." in view.bundle.split("/"))
 
 
 def _bundles_differ(view: View) -> bool:
@@ -68,7 +69,7 @@ def _bundles_differ(view: View) -> bool:
 
 def _state_is_not_plain(view: View) -> bool:
     found = [member(view.state.value, name) for name in ("id", "bundle", "bundlePath")]
-    return view.works and any(isinstance(text, str) and has_control(text) for text in found)
+    return view.works and any(not isinstance(text or "", str) or has_control(str(text)) for text in found)
 
 
 def _root_is_none(view: View) -> bool:
@@ -134,7 +135,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Refusal("a bundle that is no absolute path without '..'", "AC-55; threats.md §2.4 (state)", _bundle_is_odd),
     Refusal("bundle and bundlePath that differ", "AC-55; threats.md §2.4 (state)", _bundles_differ),
-    Refusal("a control character in the state", "decisions.md 1; AC-39", _state_is_not_plain),
+    Refusal(
+        "an id or a bundle that is no plain text", "decisions.md 1; AC-39 (they reach messages)", _state_is_not_plain
+    ),
     Refusal("a rootfs that is empty or the host's root", "decisions.md 1; AC-56; hook.md §11.5", _root_is_none),
     Refusal(
         "a control character in the rootfs",

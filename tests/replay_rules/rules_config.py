@@ -8,7 +8,7 @@ from typing import Any
 import toml
 
 from tests.replay_rules import reference
-from tests.replay_rules.config import COMPAT_MODES, MODES, holds_date, holds_huge_integer
+from tests.replay_rules.config import COMPAT_MODES, MODES, holds_date, read
 from tests.replay_rules.outcome import Outcome
 from tests.replay_rules.rule import Amendment, Breaking, Reading, Rule
 from tests.replay_rules.rules_bundle import asks, has_control
@@ -23,13 +23,13 @@ ALLOWED = "features.allow-ldconfig-from-container"
 PATHS = ("root", "path", "debug", "ldcache", "user", "ldconfig")
 
 
-def package_reads_it_as_toml(view: View) -> bool:
+def package_reads_it_as_toml(text: str) -> bool:
     """Whether the package toml 0.10.2 reads the text, and finds what TOML 1.0 says."""
     try:
-        tables = toml.loads(view.config_text)
+        tables = toml.loads(text)
     except Exception:  # noqa: BLE001  # it raises whatever happens to go wrong in it
         return False
-    return bool(_plain(tables) == _plain(view.config.tables))
+    return bool(_plain(tables) == _plain(read(text).tables))
 
 
 def _plain(value: Any) -> Any:
@@ -47,12 +47,11 @@ def _is_utf8(view: View) -> bool:
 
 def _reader_refuses(view: View) -> bool:
     syntax = view.config.fault.startswith("no TOML") or not _is_utf8(view) or view.config_text.startswith("\ufeff")
-    return view.works and (syntax or (not view.config.fault and not package_reads_it_as_toml(view)))
+    return view.works and (syntax or (not view.config.fault and not package_reads_it_as_toml(view.config_text)))
 
 
 def _reader_is_kinder(view: View) -> bool:
-    tables = view.config.tables
-    return view.works and not view.config.fault and (holds_date(tables) or holds_huge_integer(tables))
+    return view.works and not view.config.fault and holds_date(view.config.tables)
 
 
 def _is_enumerated(view: View) -> bool:
@@ -68,9 +67,10 @@ def _not_honoured(view: View) -> list[str]:
 
 
 def _without(view: View, names: list[str]) -> View:
-    """The same without some variables of the hook; what the program gets is compared with all of them."""
-    changed = {name: value for name, value in view.hook_env.items() if name not in names}
-    return replace(view.looked_at_with(changed), hook_env=view.hook_env)
+    """The same without the configuration that some variables of the hook choose."""
+    fewer = {name: value for name, value in view.hook_env.items() if name not in names}
+    chosen = view.look(list(view.args), fewer)
+    return replace(view, config=chosen.config, config_data=chosen.config_data)
 
 
 def _relative_choice(view: View) -> bool:
@@ -91,26 +91,23 @@ def _with_ldconfig(view: View, value: str) -> View:
     return view.with_config(replace(view.config, tables={**view.config.tables, "nvidia-container-cli": cli}))
 
 
-def _ldconfig_is_absent(view: View) -> bool:
-    """Whether a host ldconfig is configured that does not exist, or that is no absolute path."""
-    value = _ldconfig(view)
-    if not asks(view) or not value.startswith("@") or value == host_ldconfig():
-        return False
-    path = value.removeprefix("@").removesuffix(".real")
-    return not path.startswith("/") or not any(view.kind(p) in ("file", "program") for p in (path, f"{path}.real"))
+def _existing_ldconfig(view: View) -> str:
+    """The configured host ldconfig, where it is an absolute path and there; else the host's own."""
+    path = _ldconfig(view).removeprefix("@").removesuffix(".real")
+    found = [p for p in (f"{path}.real", path) if p.startswith("/") and view.kind(p) in ("file", "program")]
+    value = f"@{found[0]}" if found else host_ldconfig()
+    return "{host_ldconfig}" if value == host_ldconfig() else value
 
 
-def _hosts_ldconfig(_: View, outcome: Outcome) -> Outcome:
+def _ldconfig_gives_way(view: View) -> bool:
+    return asks(view) and _ldconfig(view).startswith("@") and _existing_ldconfig(view) != reference.ldconfig(view)
+
+
+def _with_existing(view: View, outcome: Outcome) -> Outcome:
     if outcome.argv is None:
         return outcome
-    return outcome.with_argv(
-        ["--ldconfig={host_ldconfig}" if word.startswith("--ldconfig=") else word for word in outcome.argv]
-    )
-
-
-def _real_is_no_file(view: View) -> bool:
-    path = _ldconfig(view).removeprefix("@").removesuffix(".real")
-    return asks(view) and view.kind(f"{path}.real") == "folder" and view.kind(path) in ("file", "program")
+    option = reference.PLACES.blank(f"--ldconfig={_existing_ldconfig(view)}")
+    return outcome.with_argv([option if word.startswith("--ldconfig=") else word for word in outcome.argv])
 
 
 def _entries(view: View) -> list[str]:
@@ -141,13 +138,13 @@ RULES: tuple[Rule, ...] = (
         lambda view: view.works and view.config.get(MODE) == "jit-cdi",
         lambda view: view.with_config(_in_mode(view, "legacy")),
     ),
-    Reading("reader: dates without a time and long integers can be read", "decisions.md 11", _reader_is_kinder, lambda v: v),
+    Reading("reader: a date without a time can be read", "decisions.md 11", _reader_is_kinder, lambda view: view),
+    Breaking("reader: what toml 0.10.2 misreads, or TOML 1.0 forbids", "decisions.md 11 and 3", _reader_refuses),
     Breaking(
         "a broken config.toml concerns only containers that ask for a GPU",
         "decisions.md 3; cases config-stray-text, config-missing",
         lambda view: view.works and bool(view.config.fault),
     ),
-    Breaking("reader: what toml 0.10.2 misreads, or TOML 1.0 forbids", "decisions.md 11 and 3", _reader_refuses),
     Breaking(
         "a mode or level that does not exist makes config.toml broken",
         "hook.md §11.10; decisions.md 3",
@@ -164,6 +161,11 @@ RULES: tuple[Rule, ...] = (
         lambda view: _ldconfig_of_image(view) and not _ldconfig(view).startswith("/"),
     ),
     Breaking(
+        "an environment entry that is no NAME=value makes config.toml broken",
+        "hook.md §11.10 (validate on load) and §2.1; decisions.md 3",
+        lambda view: view.works and any(entry.find("=") < 1 or "\0" in entry for entry in _entries(view)),
+    ),
+    Breaking(
         "a control character in a path of config.toml makes it broken",
         "AC-76; decisions.md 1 and 3",
         lambda view: view.works and any(map(has_control, _cli_texts(view))),
@@ -171,8 +173,8 @@ RULES: tuple[Rule, ...] = (
     Amendment(
         "a host ldconfig that is absent, or not absolute, gives way to the one that exists",
         "decisions.md 6; case ldconfig-real-absent; hook.md §11.18",
-        _ldconfig_is_absent,
-        _hosts_ldconfig,
+        _ldconfig_gives_way,
+        _with_existing,
     ),
 )
 

@@ -189,11 +189,10 @@ def environment_changes(given: dict[str, str], seen: list[str]) -> dict[str, str
     found: dict[str, str] = {}
     for entry in seen:
         name, equals, value = entry.partition("=")
-        if equals and not name.startswith(KEPT):
+        if equals and (name in given or not name.startswith(KEPT)):
             found.setdefault(name, value)
     changes: dict[str, str | None] = {name: value for name, value in found.items() if given.get(name) != value}
-    gone = [name for name in given if name not in found and not name.startswith(KEPT)]
-    return {**changes, **dict.fromkeys(gone)}
+    return {**changes, **{name: None for name in given if name not in found}}
 
 
 def _spec(data: bytes | None, places: Places) -> Any:

@@ -36,7 +36,12 @@ def has_capability_list(version: str) -> bool:
 def is_readable(view: View) -> bool:
     """Whether the state and config.json have the shape that the reference decodes."""
     spec = posixpath.join(view.cwd, view.bundle, "config.json")
-    return _is_state(view) and view.kind(spec) == "file" and _is_spec(view.spec.value) and all("=" in entry for entry in view.entries)
+    return (
+        _is_state(view)
+        and view.kind(spec) == "file"
+        and _is_spec(view.spec.value)
+        and all("=" in entry for entry in view.entries)
+    )
 
 
 def _is_state(view: View) -> bool:

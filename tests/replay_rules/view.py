@@ -60,11 +60,11 @@ class View:
     """The whole input of a run of the hook. Paths are real ones below BASE.
 
     given_path: the PATH that the hook got; kinds: what the case has at each path; entries: process.env; mounts:
-    (source, destination) pairs; root: root.path; again: the same case with other arguments.
+    (source, destination) pairs; root: root.path; look: the same case with other arguments and variables.
     """
 
     args: tuple[str, ...]
-    again: Callable[[list[str]], View] = field(repr=False)
+    look: Callable[[list[str], dict[str, str]], View] = field(repr=False)
     call: Call
     hook_env: dict[str, str]
     given_path: str
@@ -120,6 +120,10 @@ class View:
             return "folder"
         return "" if not os.path.exists(path) else "program" if os.access(path, os.X_OK) else "file"
 
+    def again(self, args: list[str]) -> View:
+        """The same with other arguments."""
+        return self.look(args, self.hook_env)
+
     def with_config(self, config: toml.Config) -> View:
         """The same under another configuration."""
         return replace(self, config=config)
@@ -127,17 +131,17 @@ class View:
 
 def look_at(case: Case) -> View:
     """The input of a hook case."""
-    return _look(case, case.args(Places(BASE)))
+    return _look(case, case.args(Places(BASE)), case.environment(Places(BASE)))
 
 
-def _look(case: Case, args: list[str]) -> View:
+def _look(case: Case, args: list[str], hook_env: dict[str, str]) -> View:
     places = Places(BASE)
-    call, hook_env, cwd = parse_call(args), case.environment(places), case.cwd(places)
+    call, cwd = parse_call(args), case.cwd(places)
     spec = Document(case.input("config_json", places))
     data = config_data(call, hook_env, cwd, _contents(case, places), _links(case, places))
     return View(
         args=tuple(args),
-        again=partial(_look, case),
+        look=partial(_look, case),
         call=call,
         hook_env=hook_env,
         given_path=hook_env.get("PATH", ""),

@@ -12,6 +12,7 @@ import posix
 from gpuhook.backend.container import Container
 from gpuhook.backend.sources import open_sources
 from gpuhook.driver.inventory import take_inventory
+from gpuhook.driver.kept import installed
 from gpuhook.driver.model import Host
 from gpuhook.driver.select import select
 from gpuhook.errors import DriverFault, KernelTooOld, NotCovered
@@ -36,7 +37,8 @@ def configure(request: Request, settings: Settings) -> int:
     """Give the container its GPUs and driver files. Returns 0; raises GpuhookError, and nothing was changed then."""
     harden()
     refuse_not_covered(request)
-    inventory = take_inventory(host_of(settings), _search_path())
+    host, path = host_of(settings), _search_path()
+    inventory = take_inventory(host, path, installed(host, path))
     gpus, warnings = select(inventory, request.devices)
     check_requirements(request, inventory, gpus)
     draft = build_plan(request, inventory, gpus, Image(), (*request.warnings, *warnings))

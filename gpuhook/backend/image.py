@@ -69,7 +69,10 @@ def read_cache(root: Root) -> tuple[Cache | None, bytes]:
     """The container's loader cache and its bytes; None where there is none that the loader could use."""
     try:
         data, _ = root.read(CACHE, CACHE_LIMIT)
-        return parse(data), data
+        cache = parse(data)
+        if not cache.odd:
+            return cache, data
+        note(f"{CACHE} of the container holds {cache.odd} paths that no ldconfig writes, a small one replaces it")
     except OSError as error:
         note(f"no usable {CACHE} in the container, a small one will do: {error.strerror}")
     except BadCache as error:

@@ -85,13 +85,14 @@ def _hint(path: str) -> str:
 
 def _facts(path: str, status: stat_result) -> dict[str, object]:
     """What the file's bytes say; read once per file and kept in a snapshot."""
-    from gpuhook.settings.snapshot import load, save
+    from gpuhook.settings.snapshot import load, save, settled
 
     key = (path, *identity(status))
     facts = load("program", key)
     if facts is None:
         facts = _examine(path)
-        save("program", key, facts)
+        if settled(status):
+            save("program", key, facts)
     return facts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -118,26 +119,22 @@ def test_what_a_library_starts_is_killed_too(tmp_path: Path, compile_library: Co
             return 0;
         }
     """
-    before = twins()
+    ours = Path("/proc/self/cmdline").read_bytes().decode().rstrip("\0").split("\0")
+    before = running(ours)
     cuda_version(with_libcuda(tmp_path, compile_library(source)))
-    for _ in range(100):
-        if twins() <= before:
-            break
-        time.sleep(0.02)
-    assert twins() <= before
+    wait_for(lambda: running(ours) <= before)
 
 
-def twins() -> set[str]:
-    """Running processes that are forks of this one, by their command line."""
-    return {name for name in filter(str.isdigit, os.listdir("/proc")) if is_twin(name)}
+def running(command: list[str]) -> set[str]:
+    """The processes of this command line, forks included."""
+    return {name for name in filter(str.isdigit, os.listdir("/proc")) if command_of(name) == command}
 
 
-def is_twin(pid: str) -> bool:
+def command_of(pid: str) -> list[str]:
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").rstrip("\0").split("\0")
     except OSError:
-        return False
-    return command == Path("/proc/self/cmdline").read_bytes()
+        return []
 
 
 def test_what_a_library_prints_goes_nowhere(
@@ -172,6 +169,32 @@ def test_the_child_has_no_rights() -> None:
     assert facts["Groups"].strip() == ""
     assert {facts[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
     assert facts["NoNewPrivs"] == "1"
+
+
+def test_the_child_has_limits() -> None:
+    """No core file, no file at all, and CPU time for some seconds."""
+    limits = (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_CPU)
+    assert ask(lambda: str([resource.getrlimit(each) for each in limits]), NOTHING, 5) == "[(0, 0), (0, 0), (10, 10)]"
+
+
+@pytest.mark.engine
+def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
+    """A hook that is killed leaves nobody behind (nvidia-container-cli's edge 41)."""
+    need()
+    source = "import time; from gpuhook.driver.child import *; ask(lambda: time.sleep(60), Confinement(), 60)"
+    command = [sys.executable, "-c", source]
+    with subprocess.Popen(command, cwd=Path(__file__).resolve().parents[2]) as parent:
+        wait_for(lambda: len(running(command)) == 2)
+        parent.kill()
+    wait_for(lambda: running(command) == set())
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    for _ in range(250):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it did not come to be within five seconds")
 
 
 @pytest.mark.engine

@@ -158,10 +158,10 @@ def test_entries_of_one_name_are_in_ldconfigs_order() -> None:
     folders = ("b", "ab", "a", "c")
     fields = [
         (0x803, 0, 0),
-        (0x303, 0, NAMED | 2),
+        (0x303, 0, NAMED | 2 | (3 << 32)),
         (0x303, 0, NAMED | 1),
         (0x303, 0, NAMED),
-        (0x303, 0, NAMED | 3 | (3 << 32)),
+        (0x303, 0, NAMED | 3),
         (0x303, 0, 7),
         (0x303, 0, 1 << 63),
         (0x303, 0, 1 << 5),

@@ -16,8 +16,7 @@ from gpuhook.driver.inventory import find_installed
 @pytest.fixture
 def driver(tmp_path: Path) -> FakeDriver:
     """A driver whose folders are older than any clock's tick."""
-    made = build(str(tmp_path / "driver"))
-    return made
+    return build(str(tmp_path / "driver"))
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ def test_a_new_file_in_a_folder_of_the_driver_is_noticed(
     """A changed folder means another search."""
     folder = str(tmp_path / "run")
     kept.installed(driver.host(), folder=folder)
-    os.unlink(driver.path("usr/bin/nvidia-smi"))
+    os.unlink(f"{driver.root}/usr/bin/nvidia-smi")
     assert not [path for path in kept.installed(driver.host(), folder=folder).binaries if path.endswith("nvidia-smi")]
     assert searches == ["search", "search"]
 

@@ -27,7 +27,6 @@ from tests.replay_rules.machine import why_not
 from tests.replay_rules.outcome import Outcome
 from tests.replay_rules.run import Fork, Runner, Spawn, run_case
 
-PRELOAD = ("pydantic", "toml")  # what a forked child need not load each time
 LINES = 10  # of a failing case
 
 
@@ -117,9 +116,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="run N cases at a time")
     parser.add_argument("--show", type=int, default=20, metavar="N", help="describe at most N failing cases")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="run each Nth case only")
-    parser.add_argument(
-        "--fork", action="store_true", help="COMMAND is MODULE:FUNCTION, called in forked children: much faster"
-    )
+    parser.add_argument("--fork", action="store_true", help="COMMAND is MODULE:FUNCTION, called in forked children")
+    parser.add_argument("--preload", action="append", default=[], metavar="MODULE", help="load this before forking")
     parser.add_argument("file", type=Path)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args(argv)
@@ -141,7 +139,7 @@ def main(argv: list[str] | None = None) -> int:
     """Replay a file; returns 0 if no case failed."""
     given = parse(argv)
     cases = [case for case in load(given.file) if case.matches(given.only)][:: given.every]
-    runner = Fork(given.command[0], PRELOAD) if given.fork else Spawn(command_words(given.command))
+    runner = Fork(given.command[0], tuple(given.preload)) if given.fork else Spawn(command_words(given.command))
     return 1 if print_reports(replay_all(cases, runner, given.jobs), given.show) else 0
 
 

@@ -36,7 +36,7 @@ class Worker:
         """
         try:
             for op in plan.ops:
-                note(op.describe())
+                note(op.describe(), op.trace(self.tree.container.rootfs))
                 if isinstance(op, Bind):
                     self.bind(op)
                 elif isinstance(op, Link):
@@ -54,21 +54,13 @@ class Worker:
         source = self.sources.get(op.source)
         if source is None:  # optional, and open_sources has said so
             return
-        if op.kind == "folder" and op.target.startswith("/proc/") and not self._is_covered("/proc/driver/nvidia"):
-            note(f"left out, the container's procfs has no cover of ours: {op.target}")
+        if op.target.startswith("/proc/") and not self._is_covered(op.target.rpartition("/")[0]):
+            note(f"left out, the container's procfs is not covered there: {op.target}")
             return
         target = self.tree.place(op.target, op.kind, source.status)
         if target is None:
             return
-        self._attach(source.mount, target, op.target)
-
-    def _attach(self, mount: int, target: int, path: str) -> None:
-        try:
-            libc.move_mount(mount, target, path)
-        except OSError as error:
-            raise ApplyFailed(f"cannot mount at {path} in the container: {error.strerror}", where=path) from error
-        finally:
-            posix.close(target)
+        self.tree.attach(source.mount, target, op.target)
 
     def _is_covered(self, path: str) -> bool:
         try:
@@ -87,7 +79,7 @@ class Worker:
             return
         if op.filesystem != "proc":
             self.tree.require_own(target, op.target)
-        self._attach(self._filled(op), target, op.target)
+        self.tree.attach(self._filled(op), target, op.target)
 
     def _procfs_folder(self, op: Tmpfs) -> int | None:
         """The folder of the container's own procfs, or None where there is none to cover (decisions.md 19)."""
@@ -192,4 +184,4 @@ class Worker:
         held = posix.open(name, posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC, dir_fd=mount)
         alone = libc.open_tree(held, CACHE)
         libc.mount_setattr(alone, bits | libc.MOUNT_ATTR_RDONLY, CACHE)
-        self._attach(alone, target, CACHE)
+        self.tree.attach(alone, target, CACHE)

@@ -14,7 +14,7 @@ from gpuhook.backend.sources import open_sources
 from gpuhook.driver.inventory import take_inventory
 from gpuhook.driver.kept import installed
 from gpuhook.driver.model import Host
-from gpuhook.driver.select import select
+from gpuhook.driver.select import asks_unknown_uuid, select
 from gpuhook.errors import DriverFault, KernelTooOld, NotCovered
 from gpuhook.kernel.child import run_in_child
 from gpuhook.kernel.files import in_user_namespace
@@ -39,6 +39,10 @@ def configure(request: Request, settings: Settings) -> int:
     refuse_not_covered(request)
     host, path = host_of(settings), _search_path()
     inventory = take_inventory(host, path, installed(host, path))
+    if asks_unknown_uuid(inventory, request.devices):
+        from gpuhook.driver.query import with_uuids
+
+        inventory = with_uuids(inventory)
     gpus, warnings = select(inventory, request.devices)
     check_requirements(request, inventory, gpus)
     draft = build_plan(request, inventory, gpus, Image(), (*request.warnings, *warnings))

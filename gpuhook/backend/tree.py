@@ -39,15 +39,20 @@ class Tree:
         self.root = self._open_root()
         self.root_mount = libc.mount_id(self.root.fd)
         self._made: list[tuple[int, str, bool]] = []
+        self._mounts: list[int] = []
 
     def _open_root(self) -> Root:
-        """The root by its path, or, where the runtime has already pivoted, `/`."""
+        """The root by its path, or, where the runtime has already pivoted, `/`.
+
+        In the container's namespace it is a mount (pivot_root(2) wants one). In another container's it may well be
+        visible under its path, among the host's files, and is none.
+        """
         for path in (self.container.rootfs, "/"):
             try:
                 root = Root(path, proc=self.container.proc)
             except OSError:
                 continue
-            if same_file(posix.fstat(root.fd), self.container.root_status):
+            if same_file(posix.fstat(root.fd), self.container.root_status) and libc.is_mount_root(root.fd):
                 return root
             root.close()
         raise BadContainer(
@@ -206,16 +211,41 @@ class Tree:
             )
         return ApplyFailed(f"cannot make {what} at {path} in the container: {error.strerror}", where=path)
 
-    def undo(self) -> None:
-        """Take away everything that was made here, last first.
+    def attach(self, mount: int, target: int, path: str) -> None:
+        """Put a detached mount on this open file or folder, which is closed; path: of it, for messages.
 
-        It is done from the host's mount namespace, in which none of it is a mount point; the kernel then drops the
-        mounts on it by itself (unlink(2), since Linux 3.18).
+        Raises ApplyFailed.
         """
+        try:
+            libc.move_mount(mount, target, path)
+        except OSError as error:
+            raise ApplyFailed(f"cannot mount at {path} in the container: {error.strerror}", where=path) from error
+        finally:
+            posix.close(target)
+        self._mounts.append(mount)
+
+    def undo(self) -> None:
+        """Take away everything that was mounted and made here, last first.
+
+        Mounts go by their descriptors. Names are removed from the host's mount namespace, in which none of them is a
+        mount point whatever somebody has put on it meanwhile (unlink(2), since Linux 3.18).
+        """
+        posix.fchdir(self.container.proc)
+        for mount in reversed(self._mounts):
+            _detach(mount)
         libc.setns(self.container.host_namespace, libc.CLONE_NEWNS)
         for parent, name, is_a_folder in reversed(self._made):
             _remove(parent, name, is_a_folder=is_a_folder)
+        self._mounts.clear()
         self._made.clear()
+
+
+def _detach(mount: int) -> None:
+    """Take off an attached mount; the current folder is the host's procfs, which names our descriptors."""
+    try:
+        libc.umount2(f"self/fd/{mount}")
+    except OSError as error:  # somebody was faster
+        note(f"left mounted in the container: {error.strerror}")
 
 
 def _remove(parent: int, name: str, *, is_a_folder: bool) -> None:

@@ -35,16 +35,17 @@ class Confinement(Value):
     """What the child may keep; -1 for nothing.
 
     file: a descriptor that stays open; root: a descriptor of the folder that becomes its `/` (needs root);
-    group: a supplementary group, for device nodes that are not everybody's.
+    group: a supplementary group, for device nodes that are not everybody's; user: the uid and gid that it gets.
     """
 
     file: int = -1
     root: int = -1
     group: int = -1
+    user: tuple[int, int] = (NOBODY, NOBODY)
 
 
 def ask(question: Callable[[], str], confinement: Confinement, seconds: float) -> str:
-    """What `question` returns in a child: uid and gid 65534 if we are root, no capabilities, no environment.
+    """What `question` returns in a child: another user if we are root, no capabilities, no environment.
 
     Raises NoAnswer (with the child's own reason, or its signal, or the deadline), OSError where there is no child.
     """
@@ -148,7 +149,7 @@ def _confine(confinement: Confinement, writer: int, parent: int) -> None:
         posix.chroot(".")
         posix.close(confinement.root)
     if posix.geteuid() == 0:
-        _become_nobody(confinement.group)
+        _become(confinement.user, confinement.group)
     drop_capabilities()
     # After the change of identity, which clears it; a parent that is gone by now will not end us.
     libc.prctl(libc.PR_SET_PDEATHSIG, _SIGKILL)
@@ -179,12 +180,13 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
 
 
-def _become_nobody(group: int) -> None:
-    """Change to 65534:65534. In a user namespace that does not map it, our "root" is a user without rights already."""
+def _become(user: tuple[int, int], group: int) -> None:
+    """Change to this uid and gid. In a user namespace that does not map them, our "root" has no rights already."""
+    uid, gid = user
     try:
         posix.setgroups([group] if group >= 0 else [])
-        posix.setresgid(NOBODY, NOBODY, NOBODY)
-        posix.setresuid(NOBODY, NOBODY, NOBODY)
+        posix.setresgid(gid, gid, gid)
+        posix.setresuid(uid, uid, uid)
     except OSError:
         if not in_user_namespace():
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuhook.driver import tables
+from gpuhook.driver.model import Host
 from gpuhook.driver.version import FOLDER
 from gpuhook.kernel.beneath import Root
 from gpuhook.kernel.files import FOLDER as S_FOLDER
@@ -60,11 +61,11 @@ def find_firmware(root: Root, version: str) -> Found:
     return found, tuple(f"firmware {path}: not a regular file" for path in paths if path not in found)
 
 
-def find_sockets(root: Root) -> Found:
+def find_sockets(root: Root, mps: str = Host.mps) -> Found:
     """The sockets of persistenced and fabricmanager and the MPS folder, by their resolved paths."""
     found: list[str] = []
     missing: list[str] = []
-    for path, look in (*((path, _socket_fault) for path in tables.SOCKETS), (tables.MPS_FOLDER, _mps_fault)):
+    for path, look in (*((path, _socket_fault) for path in tables.SOCKETS), (mps, _mps_fault)):
         try:
             fault = look(root, path)
             place = root.resolve(path)

@@ -34,7 +34,7 @@ def take_inventory(host: Host, path: str = "", installed: Installed | None = Non
             installed = _installed(root, host, version, path)
         gpus, odd_gpus = find_gpus(root)
         nodes, no_nodes = common_nodes(root, host)
-        sockets, no_sockets = find_sockets(root)
+        sockets, no_sockets = find_sockets(root, host.mps)
         proc_files, no_files = find_proc_files(root)
     return Inventory(
         host=host,

@@ -25,13 +25,25 @@ def refuse(search: Search, absent: list[str]) -> None:
     Returns where one core library alone is not installed and the other one is fit.
     """
     all_absent = len(absent) == len(tables.CORE)
-    others = sorted(path for path, stem in search.others.items() if stem in absent)
+    others = sorted(path for path, stem in search.others.items() if stem in absent) or _linked(search, absent)
     if not others and all_absent:
         others = _listed(search, absent)
     if others:
         raise _mismatch(search, others)
     if all_absent:
         raise _not_installed(search)
+
+
+def _linked(search: Search, absent: list[str]) -> list[str]:
+    """Where the SONAME links of these stems lead in the searched folders: cheap, and right where ldconfig ran."""
+    paths = []
+    for folder in search.folders():
+        for stem in absent:
+            try:
+                paths.append(search.root.resolve(f"{folder}/{stem}.1"))
+            except OSError:  # noqa: PERF203  # the usual case
+                continue
+    return _native(search, paths)
 
 
 def _listed(search: Search, absent: list[str]) -> list[str]:
@@ -42,8 +54,14 @@ def _listed(search: Search, absent: list[str]) -> list[str]:
             names = search.root.listdir(folder, _MOST_NAMES)
         except OSError:
             continue
-        paths += [f"{folder}/{name}" for name in names if tables.stem_of(name) in absent and version_of(name)]
-    return [path for path in paths if _machine(search.root, path) == search.machine.elf[0]]
+        paths += [f"{folder}/{name}" for name in names if tables.stem_of(name) in absent]
+    return _native(search, paths)
+
+
+def _native(search: Search, paths: list[str]) -> list[str]:
+    """Those that are libraries of this machine and bear a version: the other half of some driver."""
+    versioned = [path for path in dict.fromkeys(paths) if version_of(path.rpartition("/")[2])]
+    return [path for path in versioned if _machine(search.root, path) == search.machine.elf[0]]
 
 
 def version_of(file_name: str) -> str:

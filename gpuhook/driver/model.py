@@ -8,13 +8,16 @@ from gpuhook.value import Value
 class Host(Value):
     """Where to look: the kernel's views of this machine and the driver root. Tests point them at a fixture.
 
-    driver_root: where the driver is installed (`[nvidia-container-cli] root`); its own /dev and /proc count.
+    driver_root: where the driver is installed (`[nvidia-container-cli] root`); its own /dev and /proc count;
+    user: uid and gid of the child that asks the driver's libraries; mps: MPS's folder of pipes, in the driver root.
     """
 
     driver_root: str = "/"
     ldcache: str = "/etc/ld.so.cache"
     proc: str = "/proc"
     sys: str = "/sys"
+    user: tuple[int, int] = (65534, 65534)
+    mps: str = "/tmp/nvidia-mps"  # noqa: S108  # where MPS has it; its owner is checked
 
 
 class Node(Value):

@@ -126,6 +126,7 @@ def _ask(
                 file=-1 if chroot else file,
                 root=root.fd if chroot else -1,
                 group=_device_group(root) if devices else -1,
+                user=host.user,
             )
             # By descriptor it is exactly the file that was looked at; in the driver root, links cannot lead out of it.
             path = library.path if chroot else f"/proc/self/fd/{file}"

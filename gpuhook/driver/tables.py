@@ -104,7 +104,6 @@ PROGRAM_FOLDERS = (
 
 FIRMWARE_FOLDER = "/lib/firmware/nvidia/{version}"
 SOCKETS = ("/var/run/nvidia-persistenced/socket", "/var/run/nvidia-fabricmanager/socket")
-MPS_FOLDER = "/tmp/nvidia-mps"  # noqa: S108  # where MPS has it; its owner is checked
 PROC_FILES = ("params", "version", "registry")
 
 

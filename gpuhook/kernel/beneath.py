@@ -94,7 +94,7 @@ class Root:
         if code == _ENOSYS:
             raise KernelTooOld(
                 f"Linux {posix.uname().release} lacks openat2 (there since 5.6), and the embedded engine needs 5.12",
-                hint='install nvidia-container-cli and set `backend = "cli"` under [gpuhook] in config.toml',
+                hint='install nvidia-container-cli and set `backend = "nvidia-container-cli"` under [gpuhook]',
             )
         raise OSError(code, posix.strerror(code), path)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from posix import strerror
+from sys import byteorder
 
 AT_FDCWD, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW = -100, 0x1000, 0x100
 CLONE_NEWNS = 0x20000
@@ -22,7 +23,7 @@ PROC_SUPER_MAGIC, TMPFS_MAGIC = 0x9FA0, 0x01021994
 _MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 0x4, 0x40
 _FSOPEN_CLOEXEC, _FSMOUNT_CLOEXEC = 1, 1
 _FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE = 1, 6
-_STATX_MNT_ID = 0x1000
+_STATX_MNT_ID, _STATX_ATTR_MOUNT_ROOT = 0x1000, 0x2000
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -129,14 +130,22 @@ def filesystem_of(fd: int) -> int:
 
 def mount_id(fd: int) -> int:
     """The id of the mount that an open file is on, as mountinfo has it (statx(2), Linux 5.8)."""
+    return _number(_statx(fd)[0x90:0x98])
+
+
+def is_mount_root(fd: int) -> bool:
+    """Whether an open file is the root of the mount that it is on (statx(2), Linux 5.8)."""
+    return bool(_number(_statx(fd)[8:16]) & _STATX_ATTR_MOUNT_ROOT)
+
+
+def _statx(fd: int) -> bytes:
+    """struct statx of an open file, as far as its mount is concerned."""
     room = ctypes.create_string_buffer(256)
-    _check(
-        _libc.statx(ctypes.c_int(fd), b"", ctypes.c_int(AT_EMPTY_PATH), ctypes.c_uint(_STATX_MNT_ID), room), "statx"
-    )
-    return int.from_bytes(room.raw[0x90:0x98], "little" if _little() else "big")
+    flags, mask = ctypes.c_int(AT_EMPTY_PATH), ctypes.c_uint(_STATX_MNT_ID)
+    _check(_libc.statx(ctypes.c_int(fd), b"", flags, mask, room), "statx")
+    return room.raw
 
 
-def _little() -> bool:
-    from sys import byteorder
-
-    return byteorder == "little"
+def _number(field: bytes) -> int:
+    """A field of a structure in this machine's byte order."""
+    return int.from_bytes(field, byteorder)

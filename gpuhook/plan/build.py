@@ -7,7 +7,7 @@ rules, cache). What an operation takes from the host does not depend on the imag
 from __future__ import annotations
 
 from gpuhook.driver.tables import BINARIES, LIBRARIES
-from gpuhook.plan.ops import Allow, Bind, CacheEntry, Image, Link, MergeCache, Op, Plan, Tmpfs
+from gpuhook.plan.ops import Allow, Bind, CacheEntry, Image, Link, MergeCache, Omit, Op, Plan, Tmpfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ LIBRARY_GROUPS = {
     "utility": ("utility",),
     "video": ("video", "compute"),
 }
-DAEMON_SOCKETS = ("nvidia-persistenced/socket", "nvidia-fabricmanager/socket")
+DAEMON_SOCKETS = {"nvidia-persistenced/socket": "persistenced", "nvidia-fabricmanager/socket": "fabricmanager"}
+EVERYTHING = Omit()
 # Links that no SONAME asks for, next to a library of this stem; "" stands for the library's own file.
 EXTRA_LINKS = {
     "libcuda.so": ("libcuda.so", "libcuda.so.1"),
@@ -50,8 +51,9 @@ def build_plan(
     gpus: tuple[Gpu, ...],
     image: Image,
     warnings: tuple[tuple[str, str], ...] = (),
+    omit: Omit = EVERYTHING,
 ) -> Plan:
-    """The plan that gives this container these GPUs and the driver files of its capabilities."""
+    """The plan that gives this container these GPUs and the driver files of its capabilities, but what is omitted."""
     wanted = frozenset(request.capabilities)
     libraries = tuple(_chosen_libraries(inventory, wanted, image))
     ops = (
@@ -60,12 +62,14 @@ def build_plan(
         *_programs(inventory, wanted),
         *(_bind_library(inventory, library, image) for library in libraries),
         *(link for library in libraries for link in _links(library, image)),
-        *_firmware(inventory),
-        *_sockets(inventory, wanted),
+        *(() if omit.gsp_firmware else _firmware(inventory)),
+        *_sockets(inventory, wanted, omit),
         *_common_nodes(inventory, wanted),
         *(op for gpu in gpus for op in _gpu(inventory, gpu)),
         *_merge(libraries, image),
     )
+    if omit.nodes:
+        ops = tuple(op for op in ops if not (isinstance(op, Bind) and op.kind == "device"))
     return Plan(ops=ops, warnings=warnings, notes=inventory.missing)
 
 
@@ -148,13 +152,20 @@ def _firmware(inventory: Inventory) -> Iterator[Op]:
         yield Bind(source=_host(inventory, path), target=path, flags=FILE_FLAGS, optional=True)
 
 
-def _sockets(inventory: Inventory, wanted: frozenset[str]) -> Iterator[Op]:
+def _sockets(inventory: Inventory, wanted: frozenset[str], omit: Omit) -> Iterator[Op]:
     """The daemons' sockets with utility, the folder of the MPS pipes with compute (or video)."""
     for path in inventory.sockets:
-        daemon = path.endswith(DAEMON_SOCKETS)
+        daemon = daemon_of(path)
+        if daemon and getattr(omit, daemon):
+            continue
         if wanted & ({"utility"} if daemon else {"compute", "video"}):
             kind = "socket" if daemon else "folder"
             yield Bind(source=_host(inventory, path), target=path, kind=kind, flags=SOCKET_FLAGS, optional=True)
+
+
+def daemon_of(socket: str) -> str:
+    """Whose socket this is, as Omit calls the daemon; "" for the folder of MPS."""
+    return next((daemon for end, daemon in DAEMON_SOCKETS.items() if socket.endswith(end)), "")
 
 
 def _node(inventory: Inventory, node: Node) -> tuple[Op, Op]:

@@ -5,12 +5,20 @@ from __future__ import annotations
 from gpuhook.value import Value
 
 
+# The bits of mount(2) by which nvidia-container-cli's log names these flags.
+MS_FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8}
+
+
 class Op(Value):
-    """One step. `describe` says it in a line for a person."""
+    """One step. `describe` says it in a line for a person, `trace` in the words of nvidia-container-cli's log."""
 
     def describe(self) -> str:
         """The step in one line."""
         raise NotImplementedError
+
+    def trace(self, _rootfs: str) -> str:
+        """The step as the log has it (engine.md 1.7); rootfs: the container's, as the host calls it."""
+        return self.describe()
 
 
 class Bind(Op):
@@ -32,6 +40,10 @@ class Bind(Op):
         """The step in one line."""
         return f"bind {self.kind} {self.source} at {self.target} ({','.join(self.flags)})"
 
+    def trace(self, rootfs: str) -> str:
+        """The step as the log has it."""
+        return f"mounting {self.source} at {rootfs}{self.target} with flags {_bits(self.flags):#x}"
+
 
 class Link(Op):
     """Make a symbolic link at `target` that says `to`, where nothing stands yet."""
@@ -42,6 +54,10 @@ class Link(Op):
     def describe(self) -> str:
         """The step in one line."""
         return f"link {self.target} -> {self.to}"
+
+    def trace(self, rootfs: str) -> str:
+        """The step as the log has it."""
+        return f"creating symlink {rootfs}{self.target} -> {self.to}"
 
 
 class Tmpfs(Op):
@@ -62,6 +78,14 @@ class Tmpfs(Op):
     def describe(self) -> str:
         """The step in one line."""
         return f"tmpfs at {self.target} with {', '.join(name for name, _, _ in self.files) or 'nothing'}"
+
+    def trace(self, rootfs: str) -> str:
+        """The step as the log has it."""
+        return f"mounting tmpfs at {rootfs}{self.target} with flags {_bits(self.flags):#x}"
+
+
+def _bits(flags: tuple[str, ...]) -> int:
+    return sum(MS_FLAGS[flag] for flag in flags)
 
 
 class Allow(Op):
@@ -101,6 +125,15 @@ class Image(Value):
 
     lib64: str = "/usr/lib/x86_64-linux-gnu"
     lib32: str = "/usr/lib/i386-linux-gnu"
+
+
+class Omit(Value):
+    """What the caller wants left out: a daemon's socket, the GSP firmware, the nodes (not their device rules)."""
+
+    persistenced: bool = False
+    fabricmanager: bool = False
+    gsp_firmware: bool = False
+    nodes: bool = False
 
 
 class Plan(Value):

@@ -54,6 +54,15 @@ def test_one_core_library_of_another_version(tmp_path: Path) -> None:
         find(tmp_path)
 
 
+def test_one_core_library_of_another_version_beside_no_cache(tmp_path: Path) -> None:
+    """Without a cache its SONAME link tells."""
+    put(tmp_path, f"{WIDE}/libnvidia-ml.so.{VERSION}")
+    put(tmp_path, f"{WIDE}/libcuda.so.{OTHER}")
+    (tmp_path / f"{WIDE}/libcuda.so.1".lstrip("/")).symlink_to(f"libcuda.so.{OTHER}")
+    with pytest.raises(DriverMismatch, match=OTHER):
+        find(tmp_path)
+
+
 @pytest.mark.parametrize("stem", CORE)
 def test_one_core_library_is_not_installed(tmp_path: Path, stem: str) -> None:
     """A host with nvidia-smi alone, or with libcuda alone, still has a driver."""
@@ -81,8 +90,9 @@ def test_only_32_bit_libraries(tmp_path: Path) -> None:
 
 def test_32_bit_libraries_of_another_version_are_no_mismatch(tmp_path: Path) -> None:
     """Nor are foreign files: only native libraries are the driver's other half."""
-    put(tmp_path, f"{NARROW}/libcuda.so.{OTHER}", bits=32)
     put(tmp_path, f"{WIDE}/libcuda.so.{OTHER}", machine=243)
+    narrow = put(tmp_path, f"{NARROW}/libcuda.so.{OTHER}", bits=32)
+    cache(tmp_path, [("libcuda.so.1", narrow, 32)])
     with pytest.raises(DriverLibsMissing):
         find(tmp_path)
 

@@ -385,9 +385,11 @@ def test_in_a_user_namespace_it_works_as_well(tmp_path: Path) -> None:
     need("unshare")
     driver = build(str(tmp_path))
     code = (
+        "from gpuhook.driver.child import Confinement, ask; "
         "from gpuhook.driver.inventory import take_inventory; from gpuhook.driver.model import Host; "
         "from gpuhook.driver.query import cuda_version; "
-        f"print(cuda_version(take_inventory(Host(driver_root={driver.root!r}))))"
+        f"print(cuda_version(take_inventory(Host(driver_root={driver.root!r})))); "
+        "print(ask(lambda: open('/proc/self/status').read().partition('CapEff:')[2].split()[0], Confinement(), 5))"
     )
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", sys.executable, "-c", code],
@@ -396,7 +398,7 @@ def test_in_a_user_namespace_it_works_as_well(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert (done.stdout, done.stderr) == ("12.4\n", "")
+    assert (done.stdout, done.stderr) == (f"12.4\n{'0' * 16}\n", "")
 
 
 @pytest.mark.engine

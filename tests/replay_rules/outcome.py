@@ -33,6 +33,12 @@ class Outcome:
         """The same with other arguments."""
         return replace(self, argv=tuple(argv))
 
+    def with_value(self, option: str, value: str) -> Outcome:
+        """The same with another value of an option that is there; unchanged where nothing was handed over."""
+        if self.argv is None:
+            return self
+        return self.with_argv([f"{option}={value}" if word.startswith(f"{option}=") else word for word in self.argv])
+
     def without(self, pattern: str) -> Outcome:
         """The same without the arguments that match the whole pattern; unchanged where nothing was handed over."""
         if self.argv is None:

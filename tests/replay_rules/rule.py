@@ -1,10 +1,11 @@
 """What a deviation rule is, and how rules together predict the outcome of a case.
 
-A rule is a predicate on the input, the outcome that it predicts, and the page that says so. There are four kinds, and
+A rule is a predicate on the input, the outcome that it predicts, and the page that says so. There are five kinds, and
 they work in this order:
 
 Reading    gpuhook reads this input as the reference reads another one; the outcome is the reference's for that one.
 Breaking   config.toml counts as broken: only a container that asks for a GPU, by the defaults, is refused.
+Leaving    this is no GPU container, and left alone.
 Amendment  the outcome is the recorded one but for a detail.
 Refusal    gpuhook refuses the input.
 """
@@ -14,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tests.replay_rules import reference
+from tests.replay_rules import reference, wanted
 from tests.replay_rules.config import DEFAULTS
 from tests.replay_rules.outcome import LEFT_ALONE, REFUSED, Outcome
+from tests.replay_rules.shapes import is_readable
 from tests.replay_rules.view import View
 
 
@@ -62,8 +64,21 @@ class Breaking(Rule):
 
     def predicted(self, view: View, outcome: Outcome) -> Outcome:
         """A container that asks for a GPU does not start; any other does, if its files can be read."""
-        readable = reference.is_readable(view)
-        return LEFT_ALONE if readable and reference.devices(self.read(view)) is None else REFUSED
+        readable = is_readable(view)
+        return LEFT_ALONE if readable and wanted.devices(self.read(view)) is None else REFUSED
+
+
+@dataclass(frozen=True)
+class Leaving(Rule):
+    """The container is left alone."""
+
+    def read(self, view: View) -> View:
+        """The input without any request."""
+        return replace(view, mounts=(), entries=())
+
+    def predicted(self, view: View, outcome: Outcome) -> Outcome:
+        """Success, and nothing handed over."""
+        return LEFT_ALONE if is_readable(view) else REFUSED
 
 
 @dataclass(frozen=True)
@@ -86,7 +101,7 @@ class Refusal(Rule):
         return REFUSED
 
 
-ORDER = (Reading, Breaking, Amendment, Refusal)
+ORDER = (Reading, Breaking, Leaving, Amendment, Refusal)
 
 
 def predict(rules: Sequence[Rule], view: View, outcome: Outcome) -> tuple[Outcome, list[str]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from tests.replay_rules import reference
+from tests.replay_rules import reference, wanted
 from tests.replay_rules.document import DEEPEST, Document, member, other_spelling
 from tests.replay_rules.outcome import Outcome
 from tests.replay_rules.rule import Amendment, Reading, Refusal, Rule
-from tests.replay_rules.shapes import SETS
+from tests.replay_rules.shapes import SETS, is_readable
 from tests.replay_rules.view import View
 
 # Control characters, lone surrogates, line separators and what turns the direction of text.
@@ -18,7 +18,7 @@ CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\
 
 def asks(view: View) -> bool:
     """Whether there is work to do for a container that asks for a GPU."""
-    return view.works and reference.is_readable(view) and reference.devices(view) is not None
+    return view.works and is_readable(view) and wanted.devices(view) is not None
 
 
 def has_control(text: str) -> bool:
@@ -53,7 +53,8 @@ def _spec_spelled(view: View) -> bool:
 
 
 def _pid_is_odd(view: View) -> bool:
-    pid = member(view.state.value, "pid") if "pid" in (view.state.value or ()) else 0
+    state = view.state.value
+    pid = state.get("pid", 0) if isinstance(state, dict) else 0
     return view.works and not (type(pid) is int and -(2**31) <= pid < 2**31)
 
 
@@ -78,7 +79,7 @@ def _root_is_none(view: View) -> bool:
 
 def rootfs(view: View) -> str:
     """The root filesystem: relative to the bundle, cleaned."""
-    return reference.clean(f"{view.bundle}/{view.root}" if not view.root.startswith("/") else view.root)
+    return wanted.clean(f"{view.bundle}/{view.root}" if not view.root.startswith("/") else view.root)
 
 
 def _relative_to_bundle(view: View, outcome: Outcome) -> Outcome:

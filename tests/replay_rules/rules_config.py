@@ -104,10 +104,7 @@ def _ldconfig_gives_way(view: View) -> bool:
 
 
 def _with_existing(view: View, outcome: Outcome) -> Outcome:
-    if outcome.argv is None:
-        return outcome
-    option = reference.PLACES.blank(f"--ldconfig={_existing_ldconfig(view)}")
-    return outcome.with_argv([option if word.startswith("--ldconfig=") else word for word in outcome.argv])
+    return outcome.with_value("--ldconfig", reference.PLACES.blank(_existing_ldconfig(view)))
 
 
 def _entries(view: View) -> list[str]:

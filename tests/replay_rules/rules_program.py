@@ -8,8 +8,9 @@ from tests.replay_rules.outcome import Outcome
 from tests.replay_rules.reference import PLACES
 from tests.replay_rules.rule import Amendment, Reading, Rule
 from tests.replay_rules.rules_bundle import asks
-from tests.replay_rules.view import View
+from tests.replay_rules.view import IDLE, View
 
+STAGES = ("prestart", *IDLE)
 STEERING_PREFIXES = ("LD_", "PYTHON", "NVC_")
 STEERING = ("GLIBC_TUNABLES", "OPENSSL_CONF", "CUDA_MPS_PIPE_DIRECTORY", "TMPDIR")
 
@@ -77,9 +78,9 @@ RULES: tuple[Rule, ...] = (
         _as_prestart,
     ),
     Reading(
-        "options may follow the stage",
+        "options may follow the stage, and wrong ones are refused there too",
         "hook.md §11.17",
-        lambda view: view.works and bool(_late_options(view)),
+        lambda view: view.call.command in STAGES and bool(_late_options(view)),
         _options_first,
     ),
     Reading(

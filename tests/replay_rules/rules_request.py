@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from tests.replay_rules import cdi, reference
+from tests.replay_rules import cdi, wanted
 from tests.replay_rules.config import GO_BLANKS, words_of
 from tests.replay_rules.outcome import Outcome
-from tests.replay_rules.rule import Amendment, Reading, Refusal, Rule
+from tests.replay_rules.rule import Amendment, Leaving, Reading, Refusal, Rule
 from tests.replay_rules.rules_bundle import asks, has_control
 from tests.replay_rules.view import DEVICE_FOLDER, TRUE, View
 
@@ -21,7 +22,7 @@ Mount = tuple[str, str]
 
 def by_variable(view: View) -> list[str]:
     """The devices that variables ask for; [] where mounts do, or nobody does."""
-    return [] if reference.devices_of_mounts(view) else reference.devices(view) or []
+    return [] if wanted.devices_of_mounts(view) else wanted.devices(view) or []
 
 
 # ---------------------------------------------------------------------------------------------------- mounts
@@ -32,25 +33,25 @@ def accepts_mounts(view: View) -> bool:
     return view.works and bool(view.config.get("accept-nvidia-visible-devices-as-volume-mounts"))
 
 
-def _any_mount(view: View, fits: object) -> bool:
-    return accepts_mounts(view) and any(map(fits, view.mounts))  # type: ignore[arg-type]  # a predicate
+def _any_mount(view: View, fits: Callable[[Mount], bool]) -> bool:
+    return accepts_mounts(view) and any(map(fits, view.mounts))
 
 
-def _without_mounts(view: View, fits: object) -> View:
-    return replace(view, mounts=tuple(m for m in view.mounts if not fits(m)))  # type: ignore[operator]
+def _without_mounts(view: View, fits: Callable[[Mount], bool]) -> View:
+    return replace(view, mounts=tuple(mount for mount in view.mounts if not fits(mount)))
 
 
 def _is_null_by_another_name(mount: Mount) -> bool:
-    return mount[0] != "/dev/null" and reference.clean(mount[0] or ".") == "/dev/null"
+    return mount[0] != "/dev/null" and wanted.clean(mount[0] or ".") == "/dev/null"
 
 
 def _is_beside_the_folder(mount: Mount) -> bool:
-    path = reference.clean(mount[1] or ".")
+    path = wanted.clean(mount[1] or ".")
     return path.startswith(DEVICE_FOLDER) and not f"{path}/".startswith(f"{DEVICE_FOLDER}/")
 
 
 def _is_below_run(mount: Mount) -> bool:
-    return mount[1].startswith("/") and reference.clean(mount[1]).startswith(f"{SHORT_FOLDER}/")
+    return mount[1].startswith("/") and wanted.clean(mount[1]).startswith(f"{SHORT_FOLDER}/")
 
 
 def _below_var_run(view: View) -> View:
@@ -61,7 +62,7 @@ def _requests(view: View) -> list[tuple[str, str]]:
     """What mounts ask for, with the destination of each."""
     found = []
     for mount in view.mounts if accepts_mounts(view) else ():
-        found += [(name, mount[1]) for name in reference.mount_requests(replace(view, mounts=(mount,)))]
+        found += [(name, mount[1]) for name in wanted.mount_requests(replace(view, mounts=(mount,)))]
     return found
 
 
@@ -78,9 +79,9 @@ def _counts(view: View, name: str) -> bool:
     return not name.startswith("imex/") or bool(_mounted_channels(view))
 
 
-def _mount_refused(view: View, fault: object) -> bool:
+def _mount_refused(view: View, fault: Callable[[str, str], bool]) -> bool:
     """Whether a mount that counts has a fault: a predicate on its name and its destination."""
-    return asks(view) and any(_counts(view, name) and fault(name, to) for name, to in _requests(view))  # type: ignore[operator]
+    return asks(view) and any(_counts(view, name) and fault(name, place) for name, place in _requests(view))
 
 
 def _first_special(view: View) -> str:
@@ -88,12 +89,8 @@ def _first_special(view: View) -> str:
 
 
 def _all_or_none(view: View, outcome: Outcome) -> Outcome:
-    if _first_special(view) == "none":
-        return outcome.without("--device=.*")
-    words = outcome.argv or ()
-    return (
-        outcome.argv and outcome.with_argv(["--device=all" if w.startswith("--device=") else w for w in words])
-    ) or outcome
+    none = _first_special(view) == "none"
+    return outcome.without("--device=.*") if none else outcome.with_value("--device", "all")
 
 
 # --------------------------------------------------------------------------------------------------- variables
@@ -102,19 +99,14 @@ def _all_or_none(view: View, outcome: Outcome) -> Outcome:
 def _has_twins(view: View) -> bool:
     if not asks(view):
         return False
-    return any(len(set(names)) < len(names) for names in (by_variable(view), reference.imex_channels(view)))
+    return any(len(set(names)) < len(names) for names in (by_variable(view), wanted.imex_channels(view)))
 
 
 def _once(view: View, outcome: Outcome) -> Outcome:
-    if outcome.argv is None:
-        return outcome
-    lists = {"--device": by_variable(view) or _mounted_devices(view), "--imex-channel": reference.imex_channels(view)}
-    return outcome.with_argv([_joined(lists, word) for word in outcome.argv])
-
-
-def _joined(lists: dict[str, list[str]], word: str) -> str:
-    option = word.partition("=")[0]
-    return f"{option}={','.join(dict.fromkeys(lists[option]))}" if option in lists else word
+    names, channels = by_variable(view) or _mounted_devices(view), wanted.imex_channels(view)
+    for option, words in (("--device", names), ("--imex-channel", channels)):
+        outcome = outcome.with_value(option, ",".join(dict.fromkeys(words)))
+    return outcome
 
 
 def _is_requirement(name: str) -> bool:
@@ -145,7 +137,7 @@ def _could_be_option(word: str) -> bool:
 
 def _listed(view: View) -> list[str]:
     """Every element of a list that the program gets."""
-    found = [*by_variable(view), *_mounted_devices(view), *reference.imex_channels(view)]
+    found = [*by_variable(view), *_mounted_devices(view), *wanted.imex_channels(view)]
     return found + [word for name in MIG for word in words_of(view.env.get(name, ""))]
 
 
@@ -157,12 +149,12 @@ def _values(view: View) -> list[str]:
     """Every value of a variable that becomes an argument."""
     found = [view.env.get(name, "") for name in MIG]
     if not _mounted_devices(view):
-        found += [view.env.get(name, "") for name in reference.device_variables(view)]
+        found += [view.env.get(name, "") for name in wanted.device_variables(view)]
     if words_of(view.env.get(CAPABILITIES, "")):
         found.append(view.env[CAPABILITIES])
     if _checks(view):
         found += [value for name, value in view.env.items() if _is_requirement(name)]
-    if reference.imex_channels(view) and not _mounted_channels(view):
+    if wanted.imex_channels(view) and not _mounted_channels(view):
         found.append(view.env.get("NVIDIA_IMEX_CHANNELS", ""))
     return found
 
@@ -186,11 +178,10 @@ RULES: tuple[Rule, ...] = (
         lambda view: _any_mount(view, _is_below_run),
         _below_var_run,
     ),
-    Reading(
+    Leaving(
         "a mount named void makes it no GPU container",
         "hook.md §11.6",
         lambda view: "void" in _mounted_devices(view),
-        lambda view: replace(view, mounts=(), entries=()),
     ),
     Reading(
         "NVIDIA_DISABLE_REQUIRE takes the usual spellings of true",
@@ -236,7 +227,7 @@ RULES: tuple[Rule, ...] = (
     Refusal(
         "a mount request whose path is not written plainly",
         "AC-41",
-        lambda view: _mount_refused(view, lambda _, to: to != reference.clean(to)),
+        lambda view: _mount_refused(view, lambda _, to: to != wanted.clean(to)),
     ),
     Refusal(
         "a control character in a mount request",

@@ -47,8 +47,8 @@ def parse_call(args: list[str]) -> Call:
                 return replace(call, fault=True)
             call = replace(call, config=value if equals else left.pop(0))
         elif name in ("h", "help", "version", "debug") and (not equals or value in TRUE + FALSE):
-            flag = "debug" if name == "debug" else "talks"
-            call = replace(call, **{flag: value not in FALSE})
+            on = value not in FALSE
+            call = replace(call, debug=on) if name == "debug" else replace(call, talks=on)
         else:
             return replace(call, fault=True)
     words = left[left[:1] == ["--"] :]

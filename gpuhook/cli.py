@@ -7,6 +7,10 @@ import sys
 from gpuhook.errors import Usage
 
 COMMANDS = {
+    "explain": ("gpuhook.explain.command", "why a container gets its GPUs, or does not"),
+    "install": ("gpuhook.install.add", "register gpuhook with Docker, containerd, Podman or CRI-O"),
+    "uninstall": ("gpuhook.install.remove", "put back what stood there before"),
+    "status": ("gpuhook.install.show", "what is registered where, and by whom"),
     "launchers": ("gpuhook.launchers", "write the lean launchers that engines should call into a folder"),
 }
 

@@ -144,7 +144,8 @@ def _decide(bundle: Bundle, config: str) -> tuple[Settings, DeviceChoice | None,
         choice, _ = choose_devices(bundle, settings)
         if choice is not None:
             raise
-        return settings, None, ((error.reference, f"{error.text} (in {error.where})"),)
+        place = "" if error.where in error.text else f" (in {error.where})"
+        return settings, None, ((error.reference, error.text + place),)
     return settings, *choose_devices(bundle, settings)
 
 

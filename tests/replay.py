@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.replay_rules.case import Case, load
-from tests.replay_rules.catalogue import RULES, expected
+from tests.replay_rules.catalogue import expected, rules_of
 from tests.replay_rules.compare import differences
 from tests.replay_rules.machine import why_not
 from tests.replay_rules.outcome import Outcome
@@ -77,7 +77,9 @@ def print_reports(reports: Iterator[Report], show: int) -> int:
     fired: Counter[str] = Counter()
     changed: Counter[str] = Counter()
     passed = failed = 0
+    kind = "hook"
     for report in reports:
+        kind = report.case.kind
         fired.update(report.fired)
         changed.update(report.fired if report.changed else ())
         if report.skipped:
@@ -88,7 +90,7 @@ def print_reports(reports: Iterator[Report], show: int) -> int:
                 _print_failure(report)
         else:
             passed += 1
-    _print_rules(fired, changed)
+    _print_rules(kind, fired, changed)
     print(f"{passed} passed, {failed} failed", flush=True)
     return failed
 
@@ -101,9 +103,9 @@ def _print_failure(report: Report) -> None:
         print(f"     under the rule: {name}")
 
 
-def _print_rules(fired: Counter[str], changed: Counter[str]) -> None:
+def _print_rules(kind: str, fired: Counter[str], changed: Counter[str]) -> None:
     print("applied  changed  rule")
-    for rule in RULES:
+    for rule in rules_of(kind):
         print(f"{fired[rule.name]:7}  {changed[rule.name]:7}  {rule.name} ({rule.source})")
 
 

@@ -6,6 +6,7 @@ import posix
 
 from gpuhook.errors import BackendMissing, GpuhookError
 from gpuhook.kernel.files import READ, identity, is_regular, kind, require_trusted
+from gpuhook.oci.bundle import clean
 from gpuhook.value import Value
 
 TYPE_CHECKING = False
@@ -30,7 +31,7 @@ class Program(Value):
 
 def search_path(path: str, root: str) -> tuple[str, ...]:
     """The folders in which the reference looks: PATH and the usual ones, all of them below the root first."""
-    folders = [folder for folder in path.split(":") if folder]
+    folders = [folder for folder in path.split(":") if folder.startswith("/")]
     folders += [folder for folder in FOLDERS if folder not in folders]
     below = [f"{root.rstrip('/')}/{folder.lstrip('/')}" for folder in folders] if root not in ("", "/") else []
     return (*below, *folders)
@@ -42,11 +43,11 @@ def find(folders: tuple[str, ...], rootfs: str) -> str:
     Relative folders and those of the container itself (below rootfs) are left out.
     """
     for folder in folders:
-        if f"{folder}/".startswith(f"{rootfs}/"):
+        if not folder.startswith("/") or f"{clean(folder)}/".startswith(f"{rootfs}/"):
             continue
-        path = f"{folder.rstrip('/')}/{NAME}"
+        path = clean(f"{folder}/{NAME}")
         try:
-            if folder.startswith("/") and is_regular(posix.stat(path).st_mode) and posix.access(path, posix.X_OK):
+            if is_regular(posix.stat(path).st_mode) and posix.access(path, posix.X_OK):
                 return path
         except OSError:  # not there, or not for us to see
             continue

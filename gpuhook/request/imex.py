@@ -38,9 +38,9 @@ def choose_channels(bundle: Bundle, settings: Settings) -> tuple[tuple[str, ...]
     if settings.accept_volume_mounts and (mounts := [m for m in requested_by_mount(bundle) if _is_channel(m)]):
         return _meaning(_mounted(mounts), f"the mount at {mounts[0][1]}"), ()
     value = bundle.env.get(VARIABLE, "")
+    if not accepts_variables(bundle, settings):
+        return (), (ignored(VARIABLE, settings),) if _names_any(split_words(value)) else ()
     words = _meaning(split_words(value), VARIABLE)
-    if words and not accepts_variables(bundle, settings):
-        return (), (ignored(VARIABLE, settings),)
     if words and not is_plain(value):
         raise BadImex(f"{VARIABLE} holds a control character", where=f"{VARIABLE}={value}", hint=HINT)
     return words, ()
@@ -68,8 +68,13 @@ def _mounted(mounts: list[tuple[str, str]]) -> list[str]:
     return [name.removeprefix("imex/") for name, _ in mounts]
 
 
+def _names_any(words: list[str]) -> bool:
+    """Whether the words name channels at all: only numbers do."""
+    return bool(words) and not {"all", "none", "void"} & set(words)
+
+
 def _meaning(words: list[str], where: str) -> tuple[str, ...]:
-    if any(word in ("all", "none", "void") for word in words):
+    if not _names_any(words):
         return ()
     for word in words:
         if could_be_option(word):

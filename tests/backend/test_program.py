@@ -27,6 +27,7 @@ def test_the_search_takes_path_first_then_the_usual_folders() -> None:
     assert search_path("/a:/usr/bin", "")[:3] == ("/a", "/usr/bin", "/usr/local/sbin")
     assert search_path("", "") == FOLDERS
     assert search_path("/a", "/d")[:2] == ("/d/a", "/d/usr/local/sbin")
+    assert search_path(".:bin:/a:", "")[:2] == ("/a", "/usr/local/sbin")
 
 
 def test_relative_folders_and_the_containers_own_are_no_place_to_look(tmp_path: Path) -> None:
@@ -36,6 +37,7 @@ def test_relative_folders_and_the_containers_own_are_no_place_to_look(tmp_path: 
     assert find((str(tmp_path),), str(tmp_path)) == ""
     assert find((str(tmp_path),), str(tmp_path.parent)) == ""
     assert find((".", "bin"), "/r") == ""
+    assert find((f"{tmp_path}//", "/x"), "/r") == f"{tmp_path}/nvidia-container-cli"
 
 
 def test_a_file_that_cannot_be_executed_is_passed_over(tmp_path: Path) -> None:

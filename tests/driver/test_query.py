@@ -103,7 +103,7 @@ def test_a_hanging_libcuda_is_left_behind(tmp_path: Path, compile_library: Compi
     start = time.monotonic()
     with pytest.raises(DriverFault, match=r"did not answer within 0\.3 seconds"):
         cuda_version(inventory, seconds=0.3)
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 8
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 

@@ -182,14 +182,14 @@ def test_overlapping_texts_do_not_exhaust_us() -> None:
     """Few bytes of file cannot become many bytes of memory, nor take long."""
     data = overlapping(1 << 16, 4000)
     tracemalloc.start()
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(BadCache, match="8 MiB together"):
         parse(data)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
     assert peak < 64 << 20
-    assert time.monotonic() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 def test_a_text_longer_than_a_path_is_refused() -> None:

@@ -184,9 +184,9 @@ def test_a_huge_sparse_file_costs_nothing(place: Path) -> None:
     os.truncate(place, 40 << 30)
     fd = os.open(place, os.O_RDONLY)
     tracemalloc.start()
-    begin = time.monotonic()
+    begin = time.process_time()
     assert read_elf(fd).soname == "libx.so.1"
-    spent, (_, peak) = time.monotonic() - begin, tracemalloc.get_traced_memory()
+    spent, (_, peak) = time.process_time() - begin, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     os.close(fd)
     place.unlink()
@@ -215,12 +215,12 @@ def mutated(data: bytes, source: random.Random, within: int) -> bytes:
 
 
 def assert_read_or_refused(data: bytes, place: Path) -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     try:
         read(data, place)
     except BadElf:
         pass
-    assert time.monotonic() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 def real_files() -> list[bytes]:

@@ -7,6 +7,7 @@ recorded case, so it can be relied on for cases that nobody recorded.
 from __future__ import annotations
 
 import posixpath
+import re
 
 from tests.replay_rules import cdi
 from tests.replay_rules.case import PATH, Places
@@ -14,11 +15,12 @@ from tests.replay_rules.config import COMPAT_MODES
 from tests.replay_rules.outcome import LEFT_ALONE, REFUSED, Outcome
 from tests.replay_rules.run import host_ldconfig
 from tests.replay_rules.shapes import is_readable
-from tests.replay_rules.view import BASE, IDLE, View
+from tests.replay_rules.view import BASE, IDLE, View, followed
 from tests.replay_rules.wanted import Refusal, clean, devices, option, options
 
 LONGEST_ARGUMENT = (1 << 17) - 1  # bytes that Linux hands over in one argument, with pages of 4 KiB
 PLACES = Places(BASE)
+SURROGATE = re.compile("[\ud800-\udfff]")  # a lone one; Go puts a mark in its place
 
 
 def outcome(view: View) -> Outcome:
@@ -47,7 +49,11 @@ def _work(view: View) -> Outcome:
     if any(len(word.encode("utf-8", "replace")) > LONGEST_ARGUMENT or "\0" in word for word in wanted):
         raise Refusal
     argv = [program, *_globals(view), "configure", *_locals(view), *wanted, f"--pid={_pid(view)}", rootfs(view)]
-    return Outcome(view.stub_exit, tuple(PLACES.blank(word) for word in argv), {**changes, **_added(view)})
+    return Outcome(
+        view.stub_exit,
+        tuple(PLACES.blank(SURROGATE.sub("\ufffd", word)) for word in argv),
+        {**changes, **_added(view)},
+    )
 
 
 def _pid(view: View) -> int:
@@ -55,8 +61,13 @@ def _pid(view: View) -> int:
 
 
 def rootfs(view: View) -> str:
-    """The root filesystem: relative to the hook's working folder, cleaned."""
-    return clean(posixpath.join(view.cwd, view.root))
+    """The root filesystem: relative to the hook's working folder, cleaned.
+
+    That folder's name is PWD's value, if it leads there, as Go has it.
+    """
+    folder, given = followed(view.cwd, view.links), view.hook_env.get("PWD", "")
+    leads_there = given.startswith("/") and followed(clean(given), view.links) == folder
+    return clean(posixpath.join(given if leads_there else folder, view.root))
 
 
 def _check_mode(view: View, names: list[str]) -> None:

@@ -39,7 +39,7 @@ def _state_spelled(view: View) -> bool:
     return view.works and other_spelling(view.state.value, "pid", "bundle", "bundlePath", "id")
 
 
-def _spec_spelled(view: View) -> bool:
+def is_spelled_otherwise(view: View) -> bool:
     spec = view.spec.value
     process, mounts = member(spec, "process"), member(spec, "mounts")
     capabilities = member(process, "capabilities")
@@ -127,7 +127,7 @@ RULES: tuple[Rule, ...] = (
         lambda view: _either(view, "has_endless_integer"),
     ),
     Refusal("a key of the state in another spelling", "AC-52", _state_spelled),
-    Refusal("a key of config.json in another spelling", "AC-52", _spec_spelled),
+    Refusal("a key of config.json in another spelling", "AC-52", is_spelled_otherwise),
     Refusal("a pid that is no integer of 32 bits", "decisions.md 1; AC-53", _pid_is_odd),
     Refusal(
         "a pid of 0 or less",

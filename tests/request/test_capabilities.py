@@ -138,11 +138,11 @@ def test_control_characters_are_refused(value: str) -> None:
 @pytest.mark.parametrize("value", ["," * (1 << 20), "x," * (1 << 19), "a" * (1 << 20), "compute," * (1 << 17)])
 def test_a_mebibyte_is_done_in_time(value: str) -> None:
     """A long list costs time in proportion (AC-42)."""
-    started = time.monotonic()
+    started = time.process_time()
     with contextlib.suppress(UnsupportedCapability):
         choose(value)
 
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 @given(st.lists(st.sampled_from([*CAPABILITIES, "all", " video ", "", "Video"]) | st.text(max_size=8)).map(",".join))

@@ -265,11 +265,11 @@ def test_versions_compare_number_by_number(one: str, other: str, sign: int | Non
 )
 def test_a_mebibyte_is_judged_in_time(expression: str) -> None:
     """The time grows with the length and no faster (AC-43)."""
-    started = time.monotonic()
+    started = time.process_time()
     with contextlib.suppress(BadRequirement):
         judge(expression, Host(*[("9.0", "Tesla")] * 16).facts)
 
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 parts = st.sampled_from(

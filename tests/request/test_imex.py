@@ -146,3 +146,10 @@ def test_any_value_gives_channels_or_a_reason(value: str) -> None:
         numbers = check_channels(by_variable(value))
 
         assert all(0 <= number < 1 << 20 for number in numbers)
+
+
+@pytest.mark.parametrize("value", ["-1", "0", "all", "0,-x"])
+def test_a_variable_that_does_not_count_is_not_judged(value: str) -> None:
+    """Where variables are ignored, what they hold cannot make a container fail."""
+    channels, _ = choose_channels(bundle(NVIDIA_IMEX_CHANNELS=value), STRICT)
+    assert channels == ()

@@ -1,0 +1,3 @@
+"""Checks of the family `driver`."""
+
+from __future__ import annotations

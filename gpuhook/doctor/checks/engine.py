@@ -1,0 +1,3 @@
+"""Checks of the family `engine`."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Checks of the family `gpu`."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Checks of the family `host`."""
+
+from __future__ import annotations

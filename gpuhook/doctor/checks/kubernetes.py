@@ -1,0 +1,3 @@
+"""Checks of the family `kubernetes`."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Checks of the family `later`."""
+
+from __future__ import annotations

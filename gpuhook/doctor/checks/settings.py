@@ -1,0 +1,3 @@
+"""Checks of the family `settings`."""
+
+from __future__ import annotations

@@ -1,12 +1,13 @@
 # make test, make demo: both set themselves up on a fresh Debian or Ubuntu machine.
-.PHONY: help test lint unit setup demo bench clean
+.PHONY: help test test-real-driver lint unit setup demo bench clean
 .DEFAULT_GOAL := help
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 setup:           ## make .venv and install what the tests run (as root on Debian or Ubuntu)
-	tools/provide gcc=gcc ld=binutils runc=runc crun=crun busybox=busybox-static newuidmap=uidmap ldconfig=libc-bin
+	tools/provide gcc=gcc ld=binutils runc=runc crun=crun busybox=busybox-static newuidmap=uidmap ldconfig=libc-bin \
+		dockerd=docker.io docker=docker.io containerd=containerd podman=podman strace=strace unshare=util-linux
 	tools/venv test
 
 lint: setup      ## style, types and house rules
@@ -14,11 +15,19 @@ lint: setup      ## style, types and house rules
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 
-test: lint       ## everything but the benchmark
-	.venv/bin/pytest -n 2 --dist loadgroup
+ROOT_TIERS = engine or runtime or attack
+
+test: lint       ## everything but the benchmark; what mounts and starts containers runs alone, one after another
+	.venv/bin/pytest -n 2 -m "not ($(ROOT_TIERS))"
+	.venv/bin/pytest -m "$(ROOT_TIERS)"
+
+test-real-driver: setup  ## inventory and a container with NVIDIA's real files (fetches 600 MB from Debian, once)
+	tools/provide readelf=binutils
+	.venv/bin/python -m tools.real_driver
+	GPUHOOK_REAL_DRIVER=1 .venv/bin/pytest -m real_driver tests/real_driver
 
 unit: setup      ## the tests that need neither root nor a runtime
-	.venv/bin/pytest -n 2 -m "not engine and not runtime and not attack"
+	.venv/bin/pytest -n 2 -m "not ($(ROOT_TIERS))"
 
 demo:            ## a real container finds its GPUs (the fake driver's where there is no other)
 	@tools/demo

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,10 +79,10 @@ def cache_folder() -> Path:
 
 def ready(cache: Path | None = None) -> list[Generation]:
     """The generations that lie unpacked in the cache, newest first."""
-    found = []
-    for about in (cache or cache_folder()).glob(f"*/{ABOUT}"):
-        facts = json.loads(about.read_text())
-        found.append(Generation(facts["version"], facts["series"], str(about.parent), tuple(facts["packages"])))
+    places = {
+        about.parent: json.loads(about.read_text()) for about in (cache or cache_folder()).glob(f"[!.]*/{ABOUT}")
+    }
+    found = [Generation(f["version"], f["series"], str(at), tuple(f["packages"])) for at, f in places.items()]
     return sorted(found, key=lambda generation: _key(generation.version), reverse=True)
 
 
@@ -91,8 +91,7 @@ def fetch(cache: Path, suites: Sequence[str] = (), *, renew: bool = False) -> li
 
     Raises CannotFetch.
     """
-    stamp = cache / "stamp"
-    wanted = json.dumps(list(suites))
+    stamp, wanted = cache / "stamp", json.dumps(list(suites))
     fresh = stamp.exists() and stamp.read_text() == wanted and time.time() - stamp.stat().st_mtime < FRESH
     if fresh and not renew and len(ready(cache)) > 1:
         return ready(cache)
@@ -238,9 +237,8 @@ def unpack(apt: Apt, packages: Sequence[Package], cache: Path) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     (partial / "packages").mkdir(parents=True)
     apt.download(packages, partial / "packages")
-    files = sorted((partial / "packages").glob("*.deb"))
-    say(f"driver {version}: unpacking {len(files)} packages ...")
-    for file in files:
+    say(f"driver {version}: unpacking ...")
+    for file in sorted((partial / "packages").glob("*.deb")):
         subprocess.run(["dpkg-deb", "--extract", str(file), str(partial / "root")], check=True)
     shutil.rmtree(partial / "packages")
     about = {
@@ -254,16 +252,13 @@ def unpack(apt: Apt, packages: Sequence[Package], cache: Path) -> None:
 
 
 def _stanzas(text: str) -> Iterator[Package]:
-    """The packages in apt's list; only the fields that we use."""
+    """The packages in apt's list."""
     for stanza in text.split("\n\n"):
         fields = dict(re.findall(r"^([A-Za-z-]+): (.*)$", stanza, re.MULTILINE))
         if {"Package", "Version", "Architecture", "Size"} <= fields.keys():
-            yield _package(fields)
-
-
-def _package(fields: Mapping[str, str]) -> Package:
-    source = fields.get("Source", fields["Package"]).partition(" ")[0]
-    return Package(fields["Package"], source, fields["Version"], fields["Architecture"], int(fields["Size"]))
+            name, version, size = fields["Package"], fields["Version"], int(fields["Size"])
+            source = str(fields.get("Source", name)).partition(" ")[0]
+            yield Package(name, source, version, fields["Architecture"], size)
 
 
 def _key(version: str) -> tuple[int, ...]:
@@ -285,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--suite", action="append", default=[], help="take every branch of another suite too, as sid")
     parser.add_argument("--renew", action="store_true", help="ask for newer packages now")
     options = parser.parse_args(arguments)
-    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+    if not shutil.which("apt-get"):
         say("real drivers come from Debian's packages, and this machine has no apt-get")
         return 1
     cache = cache_folder()
@@ -298,8 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say(f"no real drivers: {error}")
             return 1
     for generation in found:
-        count = len(generation.packages)
-        print(f"driver {generation.version} ({generation.slot}): {count} packages in {generation.root}")
+        print(f"driver {generation.version} ({generation.slot}) in {generation.root}")
     return 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from posix import uname
+
 from gpuhook.driver import tables
 from gpuhook.driver.model import Host
 from gpuhook.driver.version import FOLDER
@@ -16,12 +18,14 @@ _MOST_FIRMWARE = 1000
 _LARGEST_PROC_FILE = 1 << 16  # bytes
 
 
-def find_programs(root: Root, path: str = "") -> Found:
+def find_programs(root: Root, path: str = "", first: str = "") -> Found:
     """The driver's programs by their resolved paths, in table order.
 
     path: folders separated by colons, searched after the usual ones; relative ones do not count.
+    first: a folder that comes before all of them, "" for none.
     """
-    folders = [*tables.PROGRAM_FOLDERS, *(folder for folder in path.split(":") if folder.startswith("/"))]
+    own = [first] if first else []
+    folders = [*own, *tables.PROGRAM_FOLDERS, *(folder for folder in path.split(":") if folder.startswith("/"))]
     found: list[str] = []
     missing: list[str] = []
     for name in tables.PROGRAMS:
@@ -59,6 +63,22 @@ def find_firmware(root: Root, version: str) -> Found:
     paths = [f"{folder}/{name}" for name in names if name.startswith("gsp") and name.endswith(".bin")]
     found = tuple(path for path in paths if _is_regular(root, path))
     return found, tuple(f"firmware {path}: not a regular file" for path in paths if path not in found)
+
+
+def find_files(root: Root) -> tuple[tuple[str, str], ...]:
+    """The small files that lead to the driver (tables.HOST_FILES): where containers get each, and where it is."""
+    machine = uname().machine
+    targets = dict.fromkeys(target for files in tables.HOST_FILES.values() for target in files)
+    found = ((target, _first_regular(root, tables.file_places(target, machine))) for target in targets)
+    return tuple((target, place) for target, place in found if place)
+
+
+def _first_regular(root: Root, paths: tuple[str, ...]) -> str:
+    """The first of these that is a regular file, resolved; "" for none."""
+    for path in paths:
+        if _is_regular(root, path):
+            return root.resolve(path)
+    return ""
 
 
 def find_sockets(root: Root, mps: str = Host.mps) -> Found:

@@ -7,13 +7,14 @@ under the key `identity`; what is present (GPUs, nodes, sockets) is looked at ev
 from __future__ import annotations
 
 from gpuhook.driver import tables
-from gpuhook.driver.extras import find_firmware, find_proc_files, find_programs, find_sockets
+from gpuhook.driver.extras import find_files, find_firmware, find_proc_files, find_programs, find_sockets
 from gpuhook.driver.gpus import find_gpus
-from gpuhook.driver.libraries import find_libraries
+from gpuhook.driver.libraries import find_helpers, find_libraries
 from gpuhook.driver.machine import this_machine
+from gpuhook.driver.mig import with_mig
 from gpuhook.driver.model import Host, Installed, Inventory
 from gpuhook.driver.nodes import common_nodes
-from gpuhook.driver.version import module_version, open_root
+from gpuhook.driver.version import is_wsl, module_version, open_root
 from gpuhook.kernel.beneath import Root
 
 TYPE_CHECKING = False
@@ -26,13 +27,18 @@ def take_inventory(host: Host, path: str = "", installed: Installed | None = Non
 
     path: more folders to look for programs in, separated by colons; installed: what `find_installed` gave for the
     same `identity(host, path)`, if that was kept.
-    Raises DriverRootWrong, DriverNotLoaded, DriverLibsMissing, DriverMismatch, DriverFault, NotCovered.
+    Raises DriverRootWrong, DriverNotLoaded, DriverLibsMissing, DriverMismatch, DriverFault, NoAdapter, NotCovered.
     """
     with open_root(host) as root:
+        if is_wsl(root):
+            from gpuhook.driver.wsl import take_wsl_inventory  # nobody else pays for it
+
+            return take_wsl_inventory(root, host, path)
         version = module_version(root, host)
         if installed is None or installed.driver_version != version:
             installed = _installed(root, host, version, path)
         gpus, odd_gpus = find_gpus(root)
+        gpus = with_mig(root, host, gpus)
         nodes, no_nodes = common_nodes(root, host)
         sockets, no_sockets = find_sockets(root, host.mps)
         proc_files, no_files = find_proc_files(root)
@@ -47,6 +53,8 @@ def take_inventory(host: Host, path: str = "", installed: Installed | None = Non
         nodes=nodes,
         proc_files=proc_files,
         missing=(*odd_gpus, *no_nodes, *installed.missing, *no_sockets, *no_files),
+        helpers=installed.helpers,
+        files=installed.files,
     )
 
 
@@ -58,7 +66,8 @@ def find_installed(host: Host, path: str = "") -> Installed:
 
 def _installed(root: Root, host: Host, version: str, path: str) -> Installed:
     libraries, no_libraries = find_libraries(root, host.ldcache, version)
-    programs, no_programs = find_programs(root, path)
+    libcuda = next((library.path for library in libraries if library.stem == "libcuda.so"), "")
+    programs, no_programs = find_programs(root, path, tables.slot_folder(libcuda, version))
     firmware, no_firmware = find_firmware(root, version)
     return Installed(
         driver_version=version,
@@ -66,6 +75,8 @@ def _installed(root: Root, host: Host, version: str, path: str) -> Installed:
         binaries=programs,
         firmware=firmware,
         missing=(*no_libraries, *no_programs, *no_firmware),
+        helpers=find_helpers(root, version),
+        files=find_files(root),
     )
 
 
@@ -82,7 +93,9 @@ def identity(host: Host, path: str = "") -> tuple[object, ...]:
             "/",
             host.ldcache,
             *tables.library_folders(this_machine().triplets, version),
+            *tables.slot_folders(version),
             *tables.PROGRAM_FOLDERS,
+            *tables.FILE_FOLDERS,
             *(folder for folder in path.split(":") if folder.startswith("/")),
             tables.FIRMWARE_FOLDER.replace("{version}", version),
         )

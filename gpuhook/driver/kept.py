@@ -9,17 +9,25 @@ import time
 
 from gpuhook.driver.inventory import find_installed, identity
 from gpuhook.driver.model import Host, Installed, Library
+from gpuhook.driver.version import is_wsl, open_root
 from gpuhook.settings import snapshot
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 NAME = "driver"
 SECOND = 1_000_000_000
 
 
-def installed(host: Host, path: str = "", *, folder: str = "") -> Installed:
-    """What `find_installed` gives, from the snapshot where it still holds; folder: another place for it, for tests.
+def installed(host: Host, path: str = "", *, folder: str = "") -> Installed | None:
+    """What `find_installed` gives, from the snapshot where it still holds; None where it does not apply (WSL2).
 
-    Raises what find_installed raises.
+    folder: another place for the snapshot, for tests. Raises what find_installed raises.
     """
+    with open_root(host) as root:
+        if is_wsl(root):
+            return None
     mark = identity(host, path)
     key = (repr(mark),)
     kept = snapshot.load(NAME, key, folder=folder)
@@ -42,22 +50,42 @@ def to_keep(value: Installed) -> dict[str, object]:
     """The value as JSON can hold it."""
     kept: dict[str, object] = {name: list(getattr(value, name)) for name in ("binaries", "firmware", "missing")}
     kept["driver_version"] = value.driver_version
-    kept["libraries"] = [[getattr(library, name) for name in Library.fields()] for library in value.libraries]
+    for name in ("libraries", "helpers"):
+        rows: tuple[Library, ...] = getattr(value, name)
+        kept[name] = [[getattr(library, field) for field in Library.fields()] for library in rows]
+    kept["files"] = [list(pair) for pair in value.files]
     return kept
 
 
 def from_kept(kept: dict[str, object]) -> Installed | None:
     """The value again; None where it is not of the form that `to_keep` gives."""
-    lists = [kept.get(name) for name in ("binaries", "firmware", "missing", "libraries")]
+    lists = [kept.get(name) for name in ("binaries", "firmware", "missing")]
     version = kept.get("driver_version")
-    if not isinstance(version, str):
+    tables = [_rows(kept.get(name), len(Library.fields())) for name in ("libraries", "helpers")]
+    files = _rows(kept.get("files"), 2)
+    if not isinstance(version, str) or files is None:
         return None
-    texts = [tuple(part for part in parts if isinstance(part, str)) for parts in lists[:3] if isinstance(parts, list)]
-    rows = lists[3] if isinstance(lists[3], list) else []
-    if len(texts) < 3 or not all(isinstance(row, list) and len(row) == len(Library.fields()) for row in rows):
+    texts = [tuple(part for part in parts if isinstance(part, str)) for parts in lists if isinstance(parts, list)]
+    libraries = [
+        tuple(Library(**dict(zip(Library.fields(), row, strict=True))) for row in rows)
+        for rows in tables
+        if rows is not None
+    ]
+    if len(texts) < len(lists) or len(libraries) < len(tables):
         return None
-    libraries = tuple(Library(**dict(zip(Library.fields(), row, strict=True))) for row in rows)
-    binaries, firmware, missing = texts
     return Installed(
-        driver_version=version, libraries=libraries, binaries=binaries, firmware=firmware, missing=missing
+        driver_version=version,
+        libraries=libraries[0],
+        helpers=libraries[1],
+        binaries=texts[0],
+        firmware=texts[1],
+        missing=texts[2],
+        files=tuple((target, place) for target, place in files),
     )
+
+
+def _rows(value: object, width: int) -> list[list[Any]] | None:
+    """A list of lists of this many parts; None for anything else."""
+    if not isinstance(value, list) or not all(isinstance(row, list) and len(row) == width for row in value):
+        return None
+    return value

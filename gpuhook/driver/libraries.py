@@ -41,8 +41,19 @@ def find_libraries(
     search = Search(root, version, machine or this_machine())
     search.ask_cache(ldcache)
     search.look_into_folders()
+    search.look_beside_libcuda()
     search.demand_core()
     return search.chosen(), tuple(search.missing)
+
+
+def find_helpers(root: Root, version: str, machine: Machine | None = None) -> tuple[Library, ...]:
+    """The libraries of tables.EGL_HELPERS, of any version, as their SONAME links in the usual folders lead to them."""
+    search = Search(root, version, machine or this_machine())
+    for folder in search.folders():
+        for stem in tables.EGL_HELPERS:
+            search.look_for_helper(stem, f"{folder}/{stem}.1")
+    order = [(stem, bits) for bits in (64, 32) for stem in tables.EGL_HELPERS]
+    return tuple(search.found[slot] for slot in order if slot in search.found)
 
 
 class Search:
@@ -54,6 +65,7 @@ class Search:
         self.missing: list[str] = []
         self.others: dict[str, str] = {}  # path to stem: native libraries of another version
         self.dead = 0
+        self.vouched = ""  # the one path that need not end with the version
 
     def ask_cache(self, ldcache: str) -> None:
         """Take the first acceptable entry of each name, as the loader does; entries for special CPUs come last."""
@@ -100,6 +112,31 @@ class Search:
                 return
             except FileNotFoundError:  # noqa: PERF203  # the usual case
                 continue
+
+    def look_for_helper(self, stem: str, path: str) -> None:
+        """Note the library that this link leads to, if there is one; it has a version of its own."""
+        try:
+            self.vouched = self.root.resolve(path)
+            self._take(stem, path, 0)
+        except OSError:  # the usual case
+            pass
+        self.vouched = ""
+
+    def look_beside_libcuda(self) -> None:
+        """Take files that do not bear the version: the driver's other libraries stand surety for them."""
+        for stem, name in tables.UNVERSIONED.items():
+            for bits in (64, 32):
+                libcuda = self.found.get(("libcuda.so", bits))
+                if libcuda and (stem, bits) not in self.found:
+                    self._vouch_for(stem, f"{libcuda.path.rpartition('/')[0]}/{name}", bits)
+
+    def _vouch_for(self, stem: str, path: str, bits: int) -> None:
+        self.vouched = path
+        try:
+            self._take(stem, path, bits)
+        except FileNotFoundError:  # the usual case
+            pass
+        self.vouched = ""
 
     def folders(self) -> list[str]:
         """The search folders that exist, each real folder once, best first."""
@@ -151,7 +188,7 @@ class Search:
         name = real.rpartition("/")[2]
         if not name.startswith(f"{stem}."):
             raise Unfit(f"it leads to {real}, another name")
-        if not name.endswith(f".{self.version}"):
+        if not name.endswith(f".{self.version}") and real != self.vouched:
             if bits == 64:
                 self.others[real] = stem
             raise Unfit(f"it is not of version {self.version}", other=True)

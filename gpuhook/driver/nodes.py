@@ -19,7 +19,9 @@ def common_nodes(root: Root, host: Host) -> tuple[tuple[Node, ...], tuple[str, .
     """The nodes that belong to no GPU: nvidiactl, uvm, uvm-tools, modeset; and for those left out, why."""
     majors = character_majors(host.proc)
     looked = [
-        _uvm(root, path, minor, majors) if "uvm" in path else node(root, path, NVIDIA_MAJOR, minor)
+        dynamic_node(root, path, minor, "nvidia-uvm", majors)
+        if "uvm" in path
+        else node(root, path, NVIDIA_MAJOR, minor)
         for path, minor in COMMON
     ]
     return tuple(found for found, _ in looked if found), tuple(why for _, why in looked if why)
@@ -33,28 +35,38 @@ def node(root: Root, path: str, major: int, minor: int) -> Looked:
     return None, f"{path} is device {found[0]}:{found[1]}, not {major}:{minor}"
 
 
-def character_majors(proc: str) -> dict[int, str]:
-    """The major numbers of character devices and their drivers' names, from PROC/devices; empty without it."""
+def character_drivers(proc: str) -> list[tuple[int, str]]:
+    """The major numbers of character devices and their drivers' names, from PROC/devices; several share a number."""
     try:
         text = read_file(f"{proc}/devices", 1 << 16)[0].decode("utf-8", "replace")
     except OSError:
-        return {}
+        return []
     characters = text.partition("Block devices:")[0]
     pairs = (line.split(None, 1) for line in characters.split("\n"))
-    return {int(pair[0]): pair[1].strip() for pair in pairs if len(pair) == 2 and pair[0].isdecimal()}
+    return [(int(pair[0]), pair[1].strip()) for pair in pairs if len(pair) == 2 and pair[0].isdecimal()]
 
 
-def _uvm(root: Root, path: str, minor: int, majors: dict[int, str]) -> Looked:
-    """A UVM node. Its major is dynamic: /proc/devices has it, and where that is silent it must be nobody else's.
+def character_majors(proc: str) -> dict[int, str]:
+    """The same by number; empty without PROC/devices."""
+    return dict(character_drivers(proc))
+
+
+def major_of(proc: str, driver: str) -> int:
+    """The major number of a driver's character devices by its name in PROC/devices; -1 where it has none."""
+    return next((number for number, name in character_drivers(proc) if name == driver), -1)
+
+
+def dynamic_node(root: Root, path: str, minor: int, driver: str, majors: dict[int, str]) -> Looked:
+    """The node of a driver whose major is dynamic: /proc/devices has it; where that is silent it must be nobody's.
 
     The driver root may be another container's; it must not get us to grant some other device.
     """
     (major, _minor), why = _number(root, path)
     if why:
         return None, why
-    expected = [number for number, name in majors.items() if name == "nvidia-uvm"]
+    expected = [number for number, name in majors.items() if name == driver]
     if expected and major not in expected:
-        return None, f"{path} has the major {major}, but /proc/devices gives nvidia-uvm {expected[0]}"
+        return None, f"{path} has the major {major}, but /proc/devices gives {driver} {expected[0]}"
     if not expected and (major in majors or major not in _DYNAMIC):
         return None, f"{path} has the major {major}, which belongs to {majors.get(major, 'another driver')}"
     return node(root, path, major, minor)

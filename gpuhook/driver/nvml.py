@@ -18,11 +18,17 @@ _BRANDS = (
 )  # fmt: skip
 _NO_GPUS, _NO_ATTACH = 1, 2  # nvmlInitWithFlags: zero GPUs are no error; do not touch GPUs before they are asked for
 _MOST_GPUS = 64
+_MOST_MIG = 64  # devices of a GPU that are asked for, whatever NVML says; there are at most 8
+_NOT_SUPPORTED, _NOT_FOUND = 3, 6
 _CAPABILITY_VERSION = 0x20080522
 
 
 class Refused(Exception):
-    """The library answered with an error; the text is its own."""
+    """The library answered with an error; the text is its own. status: the code, 0 where there is none."""
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 def cuda_driver_version(path: str) -> int:
@@ -48,6 +54,31 @@ def describe_gpus(path: str, bus_ids: list[str]) -> Iterator[tuple[str, str, str
             yield bus_id, *nvml.facts(nvml.at(bus_id) if handles is None else handles[bus_id]), ""
         except Refused as refused:  # noqa: PERF203  # one broken GPU is not another one's problem
             yield bus_id, "", "", "", str(refused)
+
+
+def describe_mig(path: str, bus_ids: list[str]) -> Iterator[tuple[str, int, str, int, int]]:
+    """(bus id, index, UUID, GPU instance, compute instance) of each MIG device of these GPUs, in NVML's order.
+
+    A GPU whose MIG mode is off, or that has none, has no rows. Raises OSError, Refused where NVML or a GPU fails.
+    """
+    nvml = Nvml(path)
+    handles = None if nvml.has("nvmlDeviceGetHandleByPciBusId_v2") else nvml.enumerate()
+    for bus_id in bus_ids:
+        gpu = nvml.at(bus_id) if handles is None else handles.get(bus_id)
+        for index, device in nvml.mig_devices(gpu) if gpu else ():
+            uuid, gpu_instance, compute_instance = nvml.mig_facts(device)
+            yield bus_id, index, uuid, gpu_instance, compute_instance
+
+
+def list_gpus(path: str) -> Iterator[tuple[str, str, str]]:
+    """("", driver version, "") and then (bus id, UUID, model) of each GPU that answers, in NVML's order.
+
+    For a machine whose kernel does not tell of its GPUs. Raises OSError, Refused where NVML does not start.
+    """
+    nvml = Nvml(path)
+    yield "", nvml.driver_version(), ""
+    for bus_id, handle in nvml.enumerate().items():
+        yield bus_id, nvml.text("nvmlDeviceGetUUID", handle), nvml.text("nvmlDeviceGetName", handle)
 
 
 class Nvml:
@@ -86,13 +117,53 @@ class Nvml:
 
     def facts(self, handle: ctypes.c_void_p) -> tuple[str, str, str]:
         """UUID, compute capability ("9.0") and brand of a GPU."""
-        uuid = ctypes.create_string_buffer(96)
+        uuid = self.text("nvmlDeviceGetUUID", handle)
         major, minor, brand = ctypes.c_int(), ctypes.c_int(), ctypes.c_uint()
-        self._call("nvmlDeviceGetUUID", handle, uuid, ctypes.c_uint(len(uuid)))
         self._call("nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor))
         self._call("nvmlDeviceGetBrand", handle, ctypes.byref(brand))
         name = _BRANDS[brand.value] if brand.value < len(_BRANDS) else _BRANDS[0]
-        return uuid.value.decode("ascii", "replace"), f"{major.value}.{minor.value}", name
+        return uuid, f"{major.value}.{minor.value}", name
+
+    def driver_version(self) -> str:
+        """The driver's version as NVML has it, "550.54.14"."""
+        version = ctypes.create_string_buffer(96)
+        self._call("nvmlSystemGetDriverVersion", version, ctypes.c_uint(len(version)))
+        return version.value.decode("ascii", "replace")
+
+    def text(self, function: str, handle: ctypes.c_void_p) -> str:
+        """What a function says of a device in words."""
+        answer = ctypes.create_string_buffer(128)
+        self._call(function, handle, answer, ctypes.c_uint(len(answer)))
+        return answer.value.decode("ascii", "replace")
+
+    def mig_devices(self, gpu: ctypes.c_void_p) -> Iterator[tuple[int, ctypes.c_void_p]]:
+        """The MIG devices of a GPU with their indices; a place may be empty."""
+        current, pending, count = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()
+        try:
+            self._call("nvmlDeviceGetMigMode", gpu, ctypes.byref(current), ctypes.byref(pending))
+            if not current.value:
+                return
+            self._call("nvmlDeviceGetMaxMigDeviceCount", gpu, ctypes.byref(count))
+        except Refused as refused:
+            if refused.status in (_NOT_SUPPORTED, 0):  # 0: this NVML does not know MIG
+                return
+            raise
+        for index in range(min(count.value, _MOST_MIG)):
+            device = ctypes.c_void_p()
+            try:
+                self._call("nvmlDeviceGetMigDeviceHandleByIndex", gpu, ctypes.c_uint(index), ctypes.byref(device))
+            except Refused as refused:
+                if refused.status == _NOT_FOUND:
+                    continue
+                raise
+            yield index, device
+
+    def mig_facts(self, device: ctypes.c_void_p) -> tuple[str, int, int]:
+        """UUID, GPU instance and compute instance of a MIG device."""
+        gpu_instance, compute_instance = ctypes.c_uint(), ctypes.c_uint()
+        self._call("nvmlDeviceGetGpuInstanceId", device, ctypes.byref(gpu_instance))
+        self._call("nvmlDeviceGetComputeInstanceId", device, ctypes.byref(compute_instance))
+        return self.text("nvmlDeviceGetUUID", device), gpu_instance.value, compute_instance.value
 
     def _bus_id(self, handle: ctypes.c_void_p) -> str:
         """The PCI address, from struct nvmlPciInfo_v2: 16 bytes of text, then domain, bus and device as uint32."""
@@ -106,7 +177,7 @@ class Nvml:
         except AttributeError:
             raise Refused(f"NVML has no function {function}") from None
         if status:
-            raise Refused(f"NVML: {self._text(status)} ({function})")
+            raise Refused(f"NVML: {self._text(status)} ({function})", status)
 
     def _text(self, status: int) -> str:
         try:

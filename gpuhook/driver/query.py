@@ -1,8 +1,8 @@
 """Questions that only the driver's own libraries can answer; they are loaded in a confined child, never here.
 
 A library may hang, crash or answer nonsense (a lost GPU, a half-done update): then the question is refused with
-DriverFault. NVML is asked lazily: a container start needs it only for requirements on `arch` and `brand`, and for a
-UUID that the kernel does not know yet (decisions.md 20).
+DriverFault. NVML is asked lazily: a container start needs it only for requirements on `arch` and `brand`, for a UUID
+that the kernel does not know yet, for MIG devices by UUID or index, and on WSL2 (decisions.md 20).
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import posix
 
 from gpuhook.driver.child import Confinement, NoAnswer, ask
 from gpuhook.driver.gpus import is_uuid
-from gpuhook.driver.model import Gpu, Inventory, Library
-from gpuhook.driver.nvml import cuda_driver_version, describe_gpus
-from gpuhook.driver.version import open_root
+from gpuhook.driver.mignames import needs_nvml
+from gpuhook.driver.model import Gpu, Inventory, Library, MigDevice
+from gpuhook.driver.nvml import cuda_driver_version, describe_gpus, describe_mig, list_gpus
+from gpuhook.driver.select import asks_unknown_uuid
+from gpuhook.driver.version import is_version, open_root
 from gpuhook.errors import DriverFault, DriverLibsMissing
 from gpuhook.value import Value
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gpuhook.kernel.beneath import Root
+    from gpuhook.request.model import DeviceChoice
 
 DEADLINE = 10.0  # seconds, as nvidia-container-cli has it
 _OLDEST_CUDA, _NEWEST_CUDA = 5000, 99_999
@@ -102,6 +105,73 @@ def with_uuids(inventory: Inventory, seconds: float = DEADLINE) -> Inventory:
     return inventory.with_(gpus=gpus)
 
 
+def with_mig_uuids(inventory: Inventory, seconds: float = DEADLINE) -> Inventory:
+    """The inventory with the UUIDs of MIG devices, and with NVML's indices. Raises as `gpu_facts`, and DriverFault.
+
+    A device that NVML does not list keeps its place after the others, without a UUID; one that the kernel does not
+    show cannot be given and is left out.
+    """
+    cut = [gpu.bus_id for gpu in inventory.gpus if gpu.mig and not gpu.fault]
+    if not cut:
+        return inventory
+    library = _library(inventory, "libnvidia-ml.so")
+
+    def question(path: str) -> str:
+        return "\n".join("\t".join(_plain(str(field)) for field in row) for row in describe_mig(path, cut))
+
+    rows = [line.split("\t") for line in _ask(inventory, library, question, seconds, devices=True).split("\n") if line]
+    if not all(len(row) == 5 and all(map(_is_number, (row[1], *row[3:]))) for row in rows):
+        raise _fault(library, "it does not speak of MIG devices as it should")
+    known = {(row[0], int(row[3]), int(row[4])): (int(row[1]), row[2]) for row in rows}
+    gpus = (gpu.with_(mig=_named(gpu, known)) if gpu.bus_id in cut else gpu for gpu in inventory.gpus)
+    return inventory.with_(gpus=tuple(gpus))
+
+
+def _named(gpu: Gpu, known: dict[tuple[str, int, int], tuple[int, str]]) -> tuple[MigDevice, ...]:
+    """The MIG devices of a GPU with what NVML knows of them, in NVML's order."""
+    last = max((index for (bus_id, _, _), (index, _) in known.items() if bus_id == gpu.bus_id), default=-1)
+    named = []
+    for device in gpu.mig:
+        index, uuid = known.get((gpu.bus_id, device.gpu_instance, device.compute_instance), (-1, ""))
+        if index < 0:
+            last += 1
+            index = last
+        named.append(device.with_(index=index, uuid=uuid))
+    return tuple(sorted(named, key=lambda device: device.index))
+
+
+def with_gpus(inventory: Inventory, seconds: float = DEADLINE) -> Inventory:
+    """The inventory of WSL2 with the driver's version and the GPUs, which only NVML knows there.
+
+    Raises as `gpu_facts`, and DriverFault where it lists none.
+    """
+    library = _library(inventory, "libnvidia-ml.so")
+
+    def question(path: str) -> str:
+        return "\n".join("\t".join(map(_plain, row)) for row in list_gpus(path))
+
+    rows = [line.split("\t") for line in _ask(inventory, library, question, seconds, devices=True).split("\n") if line]
+    if not rows or not all(len(row) == 3 for row in rows) or not is_version(rows[0][1]):
+        raise _fault(library, "it does not speak of GPUs as it should")
+    gpus = [
+        Gpu(index=index, minor=0, uuid=uuid, bus_id=bus_id, model=model[:128], proc_folder="", node=None)
+        for index, (bus_id, uuid, model) in enumerate(rows[1:])
+    ]
+    known = tuple(gpu if is_uuid(gpu.uuid) else gpu.with_(uuid="") for gpu in gpus)
+    return inventory.with_(driver_version=rows[0][1], gpus=known)
+
+
+def complete(inventory: Inventory, choice: DeviceChoice, seconds: float = DEADLINE) -> Inventory:
+    """The inventory with what only NVML knows, as far as this choice needs it (select.asks_nvml). Raises as above."""
+    if inventory.wsl and not inventory.gpus:
+        inventory = with_gpus(inventory, seconds)
+    if asks_unknown_uuid(inventory, choice):
+        inventory = with_uuids(inventory, seconds)
+    if any(needs_nvml(inventory, name.strip()) for name in choice.names):
+        inventory = with_mig_uuids(inventory, seconds)
+    return inventory
+
+
 def _library(inventory: Inventory, stem: str) -> Library:
     for library in inventory.libraries:
         if library.stem == stem and library.bits == 64:
@@ -151,6 +221,10 @@ def _device_group(root: Root) -> int:
     except OSError:
         return -1
     return status.st_gid if status.st_mode & 0o066 == 0o060 else -1
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 9
 
 
 def _plain(text: str) -> str:

@@ -6,8 +6,9 @@ index is not ignored, and every element of the list is checked, also beside `all
 
 from __future__ import annotations
 
-from gpuhook.driver.model import Gpu, Inventory
-from gpuhook.errors import DriverFault, GpuhookError, NodeMissing, NotCovered, UnknownDevice
+from gpuhook.driver.mignames import by_mig_name, is_mig, mig_title, needs_nvml
+from gpuhook.driver.model import Gpu, Inventory, MigDevice, Selection
+from gpuhook.errors import DriverFault, GpuhookError, NodeMissing, UnknownDevice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,57 +21,108 @@ _HEX = "0123456789abcdefABCDEF"
 _SHOWN = 16
 
 
-def select(inventory: Inventory, choice: DeviceChoice) -> tuple[tuple[Gpu, ...], Warnings]:
-    """The GPUs that were asked for, in the order of the request, each once; and (slug, text) warnings.
+def select(inventory: Inventory, choice: DeviceChoice) -> tuple[Selection, Warnings]:
+    """What was asked for, in the order of the request, each once; and (slug, text) warnings.
 
     Elements: `all`; an index; a whole UUID in any case, or the beginning of one GPU's UUID; a PCI address with its
-    domain. Blanks around an element do not count. `all` leaves broken GPUs out with a warning.
-    Raises UnknownDevice (no such GPU), DriverFault or NodeMissing (it is broken), NotCovered (MIG devices).
+    domain; a MIG device in one of its forms (driver/mignames.py), which brings its GPU. Blanks around an element do
+    not count. `all` brings all MIG devices too, and leaves broken GPUs and MIG devices out with a warning.
+    Raises UnknownDevice (there is no such), DriverFault or NodeMissing (it is broken).
     """
     names = [name.strip() for name in choice.names]
-    gpus = [_find(inventory, choice, name) for name in names if name.lower() != "all"]
-    if len(gpus) < len(names):
+    found = [_find(inventory, choice, name) for name in names if name.lower() != "all"]
+    if len(found) < len(names):
         return _all(inventory, choice)
-    return tuple(dict.fromkeys(gpus)), ()
+    gpus = tuple(dict.fromkeys(gpu for gpu, _ in found))
+    return Selection(gpus=gpus, mig=tuple(dict.fromkeys(device for _, device in found if device))), ()
+
+
+def asks_nvml(inventory: Inventory, choice: DeviceChoice) -> bool:
+    """Whether an element may be something that only NVML knows; then `query.complete` the inventory first."""
+    names = [name.strip() for name in choice.names]
+    if inventory.wsl and not inventory.gpus:
+        return any(name.lower() != "all" for name in names)
+    return asks_unknown_uuid(inventory, choice) or any(needs_nvml(inventory, name) for name in names)
 
 
 def asks_unknown_uuid(inventory: Inventory, choice: DeviceChoice) -> bool:
     """Whether an element is a UUID that may be one of those that the kernel does not know yet (then ask NVML)."""
     if all(gpu.uuid for gpu in inventory.gpus):
         return False
-    names = [name.strip().lower() for name in choice.names]
+    names = [name.strip().lower().removeprefix("mig-").partition("/")[0] for name in choice.names]
     return any(name.startswith("gpu-") and not _by_uuid(inventory, name) for name in names)
 
 
-def _all(inventory: Inventory, choice: DeviceChoice) -> tuple[tuple[Gpu, ...], Warnings]:
+def _all(inventory: Inventory, choice: DeviceChoice) -> tuple[Selection, Warnings]:
     working = tuple(gpu for gpu in inventory.gpus if not gpu.fault)
     broken = [gpu for gpu in inventory.gpus if gpu.fault]
-    if not inventory.gpus:
+    if not inventory.gpus and not inventory.wsl:
         raise _unknown(inventory, choice, "all GPUs were requested, and this host has none")
-    if not working:
+    if broken and not working:
         raise DriverFault(
             f"all GPUs were requested, and none of this host's can be used: {'; '.join(map(_fault, broken[:_SHOWN]))}",
             where=_sources(choice),
             hint="see `dmesg` for NVRM lines; details: gpuhook doctor",
         )
-    return working, tuple((_error(gpu).reference, f"{_fault(gpu)}; it is left out of `all`") for gpu in broken)
+    pairs = [(gpu, device) for gpu in working for device in gpu.mig]
+    selection = Selection(gpus=working, mig=tuple(device for _, device in pairs if not device.fault), everything=True)
+    return selection, (
+        *((_error(gpu).reference, f"{_fault(gpu)}; it is left out of `all`") for gpu in broken),
+        *(
+            (_mig_error(device).reference, f"{_mig_fault(gpu, device)}; it is left out of `all`")
+            for gpu, device in pairs
+            if device.fault
+        ),
+    )
 
 
-def _find(inventory: Inventory, choice: DeviceChoice, name: str) -> Gpu:
-    """The one GPU that an element means. Raises as `select` does."""
+def _find(inventory: Inventory, choice: DeviceChoice, name: str) -> tuple[Gpu, MigDevice | None]:
+    """The one GPU that an element means, or the MIG device with its GPU. Raises as `select` does."""
     found = _by_index(inventory, name) or _by_address(inventory, name) or _by_uuid(inventory, name)
     if len(found) > 1:
         which = ", ".join(gpu.uuid for gpu in found)
         raise _unknown(inventory, choice, f"{name!r} is the beginning of {len(found)} GPUs' UUIDs: {which}")
     if found:
-        return _usable(inventory, choice, found[0], name)
+        return _usable(inventory, choice, found[0], name), None
     if is_mig(name):
-        raise NotCovered(
-            f"the MIG device {name} was requested, and the embedded engine gives whole GPUs only",
-            where=_sources(choice),
-            hint="install nvidia-container-cli; gpuhook uses it where it is there",
-        )
+        return _find_mig(inventory, choice, name)
     raise _unknown(inventory, choice, f"{_what(name)}, and {_offer(inventory)}", name)
+
+
+def _find_mig(inventory: Inventory, choice: DeviceChoice, name: str) -> tuple[Gpu, MigDevice]:
+    pairs = by_mig_name(inventory, name)
+    if len(pairs) != 1:
+        raise _unknown_mig(inventory, choice, name)
+    gpu, device = pairs[0]
+    if device.fault:
+        raise _mig_error(device)(
+            f"the MIG device {name} was requested and cannot be used: {device.fault}",
+            where=_sources(choice),
+            hint="nvidia-modprobe makes the nodes of MIG devices: nvidia-modprobe -f FILE for each capability file",
+        )
+    return _usable(inventory, choice, gpu, name), device
+
+
+def _unknown_mig(inventory: Inventory, choice: DeviceChoice, name: str) -> UnknownDevice:
+    there = [mig_title(gpu, device) for gpu in inventory.gpus for device in gpu.mig]
+    more = f", and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
+    offer = f"this host has {len(there)}: {', '.join(there[:_SHOWN])}{more}" if there else "this host has none"
+    return UnknownDevice(
+        f"the MIG device {name} was requested, and {offer}",
+        where=_sources(choice),
+        hint="name a MIG device as `nvidia-smi -L` lists it, or by GPU and place: <gpu>:<mig>"
+        if there
+        else "make MIG devices with `nvidia-smi mig` on the host, or ask for a whole GPU",
+    )
+
+
+def _mig_error(device: MigDevice) -> type[GpuhookError]:
+    """What kind of fault a MIG device has: its nodes', or its capability files'."""
+    return NodeMissing if device.capabilities else DriverFault
+
+
+def _mig_fault(gpu: Gpu, device: MigDevice) -> str:
+    return f"MIG device {mig_title(gpu, device)} cannot be used: {device.fault}"
 
 
 def _by_index(inventory: Inventory, name: str) -> list[Gpu]:
@@ -98,13 +150,6 @@ def _by_uuid(inventory: Inventory, name: str) -> list[Gpu]:
     if not wanted.startswith("gpu-") or len(wanted) < SHORTEST_PREFIX:
         return []
     return [gpu for gpu in inventory.gpus if gpu.uuid.lower().startswith(wanted)]
-
-
-def is_mig(name: str) -> bool:
-    """Whether an element has the form of a MIG device: "MIG-…" or "<gpu>:<instance>"."""
-    gpu, colon, instance = name.partition(":")
-    indices = all(part.isascii() and part.isdecimal() for part in (gpu, instance))
-    return name[:4].upper() == "MIG-" or (bool(colon) and indices)
 
 
 def _usable(inventory: Inventory, choice: DeviceChoice, gpu: Gpu, name: str) -> Gpu:

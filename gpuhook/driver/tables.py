@@ -40,7 +40,19 @@ LIBRARIES = {
         "libnvidia-cbl.so",
     ),
 }
+# Libraries that NVIDIA's EGL loads and that have versions of their own; nvidia-container-cli leaves them out.
+EGL_HELPERS = (
+    "libnvidia-egl-gbm.so",
+    "libnvidia-egl-wayland.so",
+    "libnvidia-egl-wayland2.so",
+    "libnvidia-egl-xcb.so",
+    "libnvidia-egl-xlib.so",
+)
+WSL_ALWAYS = "libdxcore.so"  # WSL2's way to the GPU, whatever the capabilities
 STEMS = tuple(stem for stems in LIBRARIES.values() for stem in stems)
+# A file that does not bear the driver's version: it counts only beside the libcuda of that version, and only where
+# there is none that bears it. The 470 series has it so, and its libcuda loads it by the name without a number.
+UNVERSIONED = {"libnvidia-nvvm.so": "libnvidia-nvvm.so.4.0.0"}
 CORE = ("libnvidia-ml.so", "libcuda.so")  # without both of them there is no driver worth injecting
 
 BINARIES = {
@@ -56,6 +68,7 @@ LIBRARY_FOLDERS = (
     "/usr/lib/{wide}/nvidia/current",  # Debian
     "/usr/lib/{wide}/nvidia/tesla",
     "/usr/lib/{wide}/nvidia/tesla-{branch}",
+    "/usr/lib/{wide}/nvidia/legacy-{branch}xx",
     "/usr/lib/{wide}/nvidia",
     "/usr/lib64",
     "/usr/lib64/nvidia",
@@ -76,7 +89,9 @@ LIBRARY_FOLDERS = (
     "/usr/lib",
     "/usr/lib/{narrow}",
     "/usr/lib/{narrow}/nvidia/current",
+    "/usr/lib/{narrow}/nvidia/tesla",
     "/usr/lib/{narrow}/nvidia/tesla-{branch}",
+    "/usr/lib/{narrow}/nvidia/legacy-{branch}xx",
     "/usr/lib32",
     "/usr/lib32/nvidia",
     "/usr/lib32/nvidia-{branch}",
@@ -101,6 +116,34 @@ PROGRAM_FOLDERS = (
     "/run/current-system/profile/bin",  # Guix
     "/home/kubernetes/bin/nvidia/bin",
 )
+# Debian keeps each series of the driver in folders of its own, several side by side; links of its alternatives lead to
+# one of them. {slot} is the name of the folder below which the series' libraries are.
+SLOTS = ("current", "tesla", "tesla-{branch}", "legacy-{branch}xx")
+SLOT_PROGRAMS = "/usr/lib/nvidia/{slot}"
+
+# Small files that lead the loaders of Vulkan, EGL and OpenCL, and OptiX, to the driver: where containers get them, by
+# capability. On the host they lie there or in another of FILE_BASES; an image that was made for NVIDIA's toolkit has
+# them at these places, so nothing is seen twice.
+_GRAPHICS_FILES = (
+    "/usr/share/glvnd/egl_vendor.d/10_nvidia.json",
+    "/usr/share/egl/egl_external_platform.d/09_nvidia_wayland2.json",
+    "/usr/share/egl/egl_external_platform.d/10_nvidia_wayland.json",
+    "/usr/share/egl/egl_external_platform.d/15_nvidia_gbm.json",
+    "/usr/share/egl/egl_external_platform.d/20_nvidia_xcb.json",
+    "/usr/share/egl/egl_external_platform.d/20_nvidia_xlib.json",
+    "/usr/share/nvidia/nvoptix.bin",
+    "/etc/vulkan/icd.d/nvidia_icd.json",
+    "/etc/vulkan/icd.d/nvidia_layers.json",
+    "/etc/vulkan/implicit_layer.d/nvidia_layers.json",
+)
+HOST_FILES = {
+    "compute": ("/etc/OpenCL/vendors/nvidia.icd",),
+    "graphics": _GRAPHICS_FILES,
+    "display": _GRAPHICS_FILES,
+}
+FILE_BASES = ("/etc", "/usr/local/share", "/usr/share")
+# Where a distribution calls one of them otherwise; {machine} as uname has it.
+OTHER_NAMES = {"/etc/vulkan/icd.d/nvidia_icd.json": "nvidia_icd.{machine}.json"}
 
 FIRMWARE_FOLDER = "/lib/firmware/nvidia/{version}"
 SOCKETS = ("/var/run/nvidia-persistenced/socket", "/var/run/nvidia-fabricmanager/socket")
@@ -113,6 +156,22 @@ def stem_of(file_name: str) -> str:
     return file_name[: end + 3] if end > 0 else ""
 
 
+def _file_folders() -> tuple[str, ...]:
+    """The folders in which the small files may be, each once."""
+    targets = (target for files in HOST_FILES.values() for target in files)
+    places = (place for target in targets for place in file_places(target, ""))
+    return tuple(dict.fromkeys(place.rpartition("/")[0] for place in places))
+
+
+def file_places(target: str, machine: str) -> tuple[str, ...]:
+    """Where on the host a file may be that containers get at `target`, best first."""
+    base = next(base for base in FILE_BASES if target.startswith(f"{base}/"))
+    folder, _, name = target.removeprefix(base).rpartition("/")
+    names = (name, *(other.replace("{machine}", machine) for path, other in OTHER_NAMES.items() if path == target))
+    bases = (base, *(other for other in FILE_BASES if other != base))
+    return tuple(f"{each}{folder}/{name}" for name in names for each in bases)
+
+
 def library_folders(triplets: tuple[str, str], version: str) -> tuple[str, ...]:
     """The folders to search for this driver. triplets: multiarch names of 64 and 32 bits, "" for none."""
     wide, narrow = triplets
@@ -122,3 +181,19 @@ def library_folders(triplets: tuple[str, str], version: str) -> tuple[str, ...]:
         for folder in LIBRARY_FOLDERS
         if narrow or "{narrow}" not in folder
     )
+
+
+def slot_folders(version: str) -> tuple[str, ...]:
+    """Where Debian may have programs of this driver version."""
+    branch = version.partition(".")[0]
+    return tuple(SLOT_PROGRAMS.replace("{slot}", slot.replace("{branch}", branch)) for slot in SLOTS)
+
+
+def slot_folder(libcuda: str, version: str) -> str:
+    """Where Debian has the programs that belong to the libcuda at this path; "" where it is in no slot."""
+    folder = libcuda.rpartition("/")[0]
+    place = SLOT_PROGRAMS.replace("{slot}", folder.rpartition("/nvidia/")[2])
+    return place if place in slot_folders(version) else ""
+
+
+FILE_FOLDERS = _file_folders()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from posix import strerror
 
 from gpuhook.driver.model import Host
-from gpuhook.errors import DriverFault, DriverNotLoaded, DriverRootWrong, GpuhookError, NotCovered
+from gpuhook.errors import DriverFault, DriverNotLoaded, DriverRootWrong, GpuhookError, NoAdapter, NotCovered
 from gpuhook.kernel.beneath import Root
 from gpuhook.kernel.files import read_file
 
 FOLDER = "/proc/driver/nvidia"
 VERSION_FILE = f"{FOLDER}/version"
+WSL_NODE, TEGRA_SIGN = "/dev/dxg", "/etc/nv_tegra_release"
 _LIMIT = 16384
 
 
@@ -30,7 +31,8 @@ def open_root(host: Host) -> Root:
 def module_version(root: Root, host: Host) -> str:
     """The running module's version, such as "535.261.03"; the proprietary and the open module alike.
 
-    Raises DriverNotLoaded, DriverRootWrong, NotCovered (WSL2, Tegra without the module), DriverFault (no version).
+    Raises DriverNotLoaded, DriverRootWrong, NotCovered (Tegra without the module), NoAdapter (WSL without a GPU),
+    DriverFault (no version).
     """
     try:
         data, _status = root.read(VERSION_FILE, _LIMIT)
@@ -76,16 +78,27 @@ def _why_absent(root: Root, host: Host) -> GpuhookError:
             where="config.toml: nvidia-container-cli.root",
             hint=f"a driver root needs its own /proc and /dev: mount them below {host.driver_root}",
         )
-    for sign, name in (("/dev/dxg", "WSL2"), ("/etc/nv_tegra_release", "Tegra without the desktop driver")):
-        if _exists(root, sign):
-            return NotCovered(f"this is {name}, which the embedded engine does not serve", where=sign, hint=_USE_CLI)
+    if _exists(root, TEGRA_SIGN):
+        return NotCovered(
+            "this is a Tegra without the desktop driver, which the embedded engine does not serve",
+            where=TEGRA_SIGN,
+            hint="install nvidia-container-cli; gpuhook uses it where it is there",
+        )
     return _not_loaded(host)
 
 
-_USE_CLI = "install nvidia-container-cli; gpuhook uses it where it is there"
+def is_wsl(root: Root) -> bool:
+    """Whether this is WSL2, where Windows has the driver: its node is there, and no module of Linux's."""
+    return _exists(root, WSL_NODE) and not _exists(root, VERSION_FILE)
 
 
-def _not_loaded(host: Host) -> DriverNotLoaded:
+def _not_loaded(host: Host) -> GpuhookError:
+    if _kernel_is_microsofts(host):
+        return NoAdapter(
+            f"this is WSL, and it has no {WSL_NODE}",
+            where=f"{host.proc}/version",
+            hint="WSL1 has no GPUs: `wsl --set-version DISTRIBUTION 2`; in WSL2 install NVIDIA's driver in Windows",
+        )
     from gpuhook.driver.pci import describe_gpus  # only a failure pays for it
 
     finding, hint = describe_gpus(host.sys)
@@ -94,6 +107,13 @@ def _not_loaded(host: Host) -> DriverNotLoaded:
         where=f"{VERSION_FILE} is absent" + (f" below {host.driver_root}" if host.driver_root != "/" else ""),
         hint=hint,
     )
+
+
+def _kernel_is_microsofts(host: Host) -> bool:
+    try:
+        return b"microsoft" in read_file(f"{host.proc}/version", 4096)[0].lower()
+    except OSError:
+        return False
 
 
 def _is_empty(root: Root) -> bool:

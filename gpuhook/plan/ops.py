@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gpuhook.value import Value
 
-
 # The bits of mount(2) by which nvidia-container-cli's log names these flags.
 MS_FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8}
 
@@ -26,7 +25,8 @@ class Bind(Op):
 
     source: absolute host path, driver root included; target: absolute path in the container; kind: "file",
     "folder", "socket" or "device"; flags: of "ro", "nosuid", "nodev", "noexec"; device: the number that the
-    source must have, for a device; optional: leave it out with a note where the target cannot take it.
+    source must have, for a device; optional: leave it out with a note where the source is not there any more;
+    dispensable: leave it out with a note where the container cannot take it, or the host has lost it.
     """
 
     source: str
@@ -35,6 +35,7 @@ class Bind(Op):
     flags: tuple[str, ...] = ("ro", "nosuid", "nodev")
     device: tuple[int, int] | None = None
     optional: bool = False
+    dispensable: bool = False
 
     def describe(self) -> str:
         """The step in one line."""
@@ -46,10 +47,11 @@ class Bind(Op):
 
 
 class Link(Op):
-    """Make a symbolic link at `target` that says `to`, where nothing stands yet."""
+    """Make a symbolic link at `target` that says `to`, where nothing stands yet. dispensable: as for Bind."""
 
     target: str
     to: str
+    dispensable: bool = False
 
     def describe(self) -> str:
         """The step in one line."""
@@ -120,11 +122,14 @@ class MergeCache(Op):
 class Image(Value):
     """What a plan must know of the container: where its loader looks for libraries of each kind.
 
-    lib32: "" where there is no place for 32-bit libraries.
+    lib32: "" where there is no place for 32-bit libraries; compat: the image's own CUDA driver libraries, for use
+    where they are newer than the host's driver, and their version.
     """
 
     lib64: str = "/usr/lib/x86_64-linux-gnu"
     lib32: str = "/usr/lib/i386-linux-gnu"
+    compat: tuple[CacheEntry, ...] = ()
+    compat_version: str = ""
 
 
 class Omit(Value):

@@ -48,7 +48,9 @@ def test_a_new_file_in_a_folder_of_the_driver_is_noticed(
     folder = str(tmp_path / "run")
     kept.installed(driver.host(), folder=folder)
     os.unlink(f"{driver.root}/usr/bin/nvidia-smi")
-    assert not [path for path in kept.installed(driver.host(), folder=folder).binaries if path.endswith("nvidia-smi")]
+    found = kept.installed(driver.host(), folder=folder)
+    assert found
+    assert not [path for path in found.binaries if path.endswith("nvidia-smi")]
     assert searches == ["search", "search"]
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuhook.driver.model import Gpu, Host, Inventory, Node
-from gpuhook.driver.select import asks_unknown_uuid, is_mig, select
-from gpuhook.errors import DriverFault, GpuhookError, NodeMissing, NotCovered, UnknownDevice
+from gpuhook.driver.select import asks_unknown_uuid, select
+from gpuhook.errors import DriverFault, GpuhookError, NodeMissing, UnknownDevice
 from gpuhook.request.model import DeviceChoice
 
 A, B, C = (
@@ -40,7 +40,7 @@ def inventory(*gpus: Gpu) -> Inventory:
 
 
 def choose(*names: str, gpus: tuple[Gpu, ...] = GPUS) -> list[int]:
-    return [gpu.index for gpu in select(inventory(*gpus), DeviceChoice(names=names, sources=(SOURCE,)))[0]]
+    return [gpu.index for gpu in select(inventory(*gpus), DeviceChoice(names=names, sources=(SOURCE,)))[0].gpus]
 
 
 def refusal(*names: str, gpus: tuple[Gpu, ...] = GPUS) -> GpuhookError:
@@ -143,16 +143,6 @@ def test_what_to_do(name: str, text: str, hint: str) -> None:
     assert hint in error.hint
 
 
-@pytest.mark.parametrize("name", ["MIG-00000000-0000-0000-0000-000000000001", "mig-x", "0:1", f"MIG-{A}/1/0", "10:20"])
-def test_mig_devices_are_refused_clearly(name: str) -> None:
-    """They are not covered, and the program that covers them is named."""
-    error = refusal(name)
-    assert isinstance(error, NotCovered)
-    assert name in error.text
-    assert "nvidia-container-cli" in error.hint
-    assert is_mig(name)
-
-
 @pytest.mark.parametrize("names", [("bogus", "all"), ("all", "bogus"), ("0", "bogus")])
 def test_every_element_is_checked(names: tuple[str, ...]) -> None:
     """A bad element is reported wherever it stands, beside `all` as well."""
@@ -177,8 +167,8 @@ BROKEN = (gpu(0, A), gpu(1, B, fault="it is broken"), gpu(2, C, node=None, fault
 
 def test_all_leaves_broken_gpus_out_with_a_warning() -> None:
     """A broken GPU stops only those who ask for it."""
-    gpus, warnings = select(inventory(*BROKEN), DeviceChoice(names=("all",), sources=(SOURCE,)))
-    assert gpus == (BROKEN[0],)
+    chosen, warnings = select(inventory(*BROKEN), DeviceChoice(names=("all",), sources=(SOURCE,)))
+    assert chosen.gpus == (BROKEN[0],)
     assert warnings == (
         ("gpu-lost", f"GPU 1 ({B}) cannot be used: it is broken; it is left out of `all`"),
         ("device-node-perms", f"GPU 2 ({C}) cannot be used: /dev/nvidia7 does not exist; it is left out of `all`"),
@@ -246,7 +236,7 @@ def test_any_names_give_gpus_or_one_of_our_errors(names: list[str]) -> None:
     found: list[int] = []
     try:
         found = choose(*names)
-    except (UnknownDevice, NotCovered) as error:
+    except UnknownDevice as error:
         said = error.render()
     assert all(line.isprintable() for line in said.split("\n"))
     assert len(found) == len(set(found)) <= 3

@@ -8,7 +8,7 @@ import pytest
 
 from gpuhook.driver.model import Host
 from gpuhook.driver.version import module_version, open_root, parse_version
-from gpuhook.errors import DriverFault, DriverNotLoaded, DriverRootWrong, GpuhookError, NotCovered
+from gpuhook.errors import DriverFault, DriverNotLoaded, DriverRootWrong, GpuhookError, NoAdapter, NotCovered
 
 PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.261.03  Tue May 13 01:41:01 UTC 2025\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build  (b@h)  Thu Feb 22\n"
@@ -35,7 +35,8 @@ def test_versions_are_found_in_the_modules_own_line(text: str, version: str) -> 
 
 
 def failure(root: Path, **host: str) -> GpuhookError:
-    where = Host(driver_root=str(root), **{"proc": f"{root}/none", "sys": f"{root}/none", **host})
+    views = {"driver_root": str(root), "proc": f"{root}/none", "sys": f"{root}/none", **host}
+    where = Host(driver_root=views["driver_root"], proc=views["proc"], sys=views["sys"])
     with pytest.raises(GpuhookError) as caught, open_root(where) as opened:
         module_version(opened, where)
     return caught.value
@@ -86,15 +87,23 @@ def test_a_module_without_a_version(tmp_path: Path) -> None:
     assert error.where == "/proc/driver/nvidia/version"
 
 
-@pytest.mark.parametrize(("sign", "name"), [("dev/dxg", "WSL2"), ("etc/nv_tegra_release", "Tegra")])
-def test_machines_that_are_not_served(tmp_path: Path, sign: str, name: str) -> None:
-    """WSL2 and Tegra are refused by name, with the program that serves them."""
-    (tmp_path / sign).parent.mkdir()
-    (tmp_path / sign).touch()
+def test_machines_that_are_not_served(tmp_path: Path) -> None:
+    """A Tegra is refused by name, with the program that serves it."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/nv_tegra_release").touch()
     error = failure(tmp_path)
     assert isinstance(error, NotCovered)
-    assert name in error.text
+    assert "Tegra" in error.text
     assert "nvidia-container-cli" in error.hint
+
+
+def test_wsl_without_a_gpu(tmp_path: Path) -> None:
+    """WSL1, or WSL2 on a Windows without a GPU: there is no module to load."""
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none/version").write_text("Linux version 4.4.0-19041-Microsoft (Microsoft@Microsoft.com)\n")
+    error = failure(tmp_path, driver_root="/")
+    assert isinstance(error, NoAdapter)
+    assert "/dev/dxg" in error.text
 
 
 def pci(sys: Path, address: str, vendor: str = "0x10de", kind: str = "0x030200", driver: str = "") -> None:

@@ -140,6 +140,12 @@ class DriverNotLoaded(GpuhookError):
     reference = "driver-not-loaded"
 
 
+class NoAdapter(GpuhookError):
+    """WSL, to which Windows offers no NVIDIA GPU."""
+
+    reference = "wsl-no-adapter"
+
+
 class DriverLibsMissing(GpuhookError):
     """The kernel module runs but its user-space libraries are not there."""
 
@@ -222,3 +228,21 @@ class TimedOut(GpuhookError):
     """Something that we wait for did not happen within its limit."""
 
     reference = "timed-out"
+
+
+class NoLowLevelRuntime(GpuhookError):
+    """gpuhook-runtime finds no OCI runtime to hand over to, or only itself."""
+
+    reference = "low-level-runtime"
+
+
+class NoDocker(GpuhookError):
+    """gpuhook-docker finds no docker; the exit status is the one of a shell."""
+
+    reference, exit_status = "nvidia-docker-cmd", 127
+
+
+class DockerNotExecutable(NoDocker):
+    """What gpuhook-docker should run is there and is no program."""
+
+    exit_status = 126

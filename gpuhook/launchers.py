@@ -11,6 +11,7 @@ import compileall
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gpuhook.archive import archive_path
 from gpuhook.errors import GpuhookError, Usage
 from gpuhook.kernel.files import require_trusted
 from gpuhook.note import note
+from gpuhook.runtime_launcher import runtime_text
 
 MARK = "# gpuhook launcher"
 TEMPLATE = """\
@@ -41,18 +43,45 @@ else:
     preload.archives = {archives!r}
     for module in modules:
         preload.place(*module)
-from gpuhook.hook import launch
+from {entry} import launch
 
 launch()
 """
+ENTRIES = {"gpuhook": "gpuhook.hook", "gpuhook-docker": "gpuhook.docker_cli", "gpuhook-cli": "gpuhook.engine_cli"}
+RUNTIME = "gpuhook-runtime"
+# The names that engines look for, and what of ours answers to them.
+NVIDIA_NAMES = {
+    "nvidia-container-runtime-hook": "gpuhook",
+    "nvidia-container-runtime": RUNTIME,
+    "nvidia-docker": "gpuhook-docker",
+    "nvidia-container-cli": "gpuhook-cli",
+}
 
 
-def launcher_text(interpreter: str, folders: list[str], archives: str) -> str:
+def launcher_text(interpreter: str, folders: list[str], archives: str, entry: str = "gpuhook.hook") -> str:
     """A launcher's text.
 
-    folders: where gpuhook, pydantic and toml are found; archives: their path without the stage.
+    folders: where gpuhook, pydantic and toml are found; archives: their path without the stage; entry: the module
+    whose function `launch` it calls.
     """
-    return TEMPLATE.format(interpreter=interpreter, mark=MARK, folders=folders, archives=archives)
+    return TEMPLATE.format(interpreter=interpreter, mark=MARK, folders=folders, archives=archives, entry=entry)
+
+
+def text_for(name: str, inside: Callable[[str], str] = str) -> str:
+    """The text of the launcher of this name, one of ours or of NVIDIA's; any other name is the hook's.
+
+    inside: how the machine that is to run it names a path of this one. Raises GpuhookError where something that it
+    starts can be written by others, or does not exist.
+    """
+    ours = NVIDIA_NAMES.get(name, name)
+    interpreter = os.path.realpath(sys.executable)
+    folders = package_folders()
+    for place in (interpreter, str(Path(__file__).resolve().parent), *folders):
+        require_trusted(place)
+    places = inside(interpreter), [inside(folder) for folder in folders], inside(archive_path())
+    if ours == RUNTIME:
+        return runtime_text(*places)
+    return launcher_text(*places, entry=ENTRIES.get(ours, ENTRIES["gpuhook"]))
 
 
 def package_folders() -> list[str]:
@@ -71,13 +100,10 @@ def package_folders() -> list[str]:
 
 def write_launcher(folder: Path, name: str) -> Path:
     """Write one launcher, atomically, mode 0755. Raises GpuhookError where something in its chain is unsafe."""
-    interpreter = os.path.realpath(sys.executable)
-    folders = package_folders()
-    for place in (interpreter, str(Path(__file__).resolve().parent), *folders):
-        require_trusted(place)
+    text = text_for(name)
     target = folder / name
     new = folder / f".{name}.{os.getpid()}"
-    new.write_text(launcher_text(interpreter, folders, archive_path()))
+    new.write_text(text)
     try:
         new.chmod(0o755)
         new.replace(target)
@@ -89,11 +115,23 @@ def write_launcher(folder: Path, name: str) -> Path:
 
 def compile_package() -> None:
     """Compile gpuhook, and write the archive for a fast start. Where its folder is read-only, starts are slower."""
+    if _is_compiled():
+        return
     compileall.compile_dir(Path(__file__).parent, quiet=2)
     command = [os.path.realpath(sys.executable), "-I", "-S", "-X", "no_debug_ranges", archive.__file__]
     done = subprocess.run(command, capture_output=True, check=False, env={})
     if done.returncode:
         note(f"no archive, starts take longer: {done.stderr.decode(errors='replace').strip()}")
+
+
+def _is_compiled() -> bool:
+    """Whether the archives are newer than every module."""
+    package = Path(__file__).parent
+    try:
+        oldest = min(os.stat(f"{archive_path()}{stage}").st_mtime_ns for stage in archive.STAGES)
+    except OSError:
+        return False
+    return all(source.stat().st_mtime_ns < oldest for source in package.rglob("*.py"))
 
 
 def main(argv: list[str]) -> int:

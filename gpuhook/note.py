@@ -25,10 +25,13 @@ def warn(reference: str, text: str) -> None:
     _say(f"gpuhook: warning: {reference}: {printable(text)}")
 
 
-def note(text: str, in_log: str = "") -> None:
-    """Say what was decided or tolerated; only seen with --debug or GPUHOOK_DEBUG=1. in_log: other words for the log."""
+def note(text: str, in_log: str = "", level: str = "I") -> None:
+    """Say what was decided or tolerated; only seen with --debug or GPUHOOK_DEBUG=1.
+
+    in_log: the log's own words for it; level: in the log.
+    """
     if log is not None:
-        log("I", in_log or text)
+        log(level, in_log or text)
     if debug:
         _say(f"gpuhook: note: {printable(text)}")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import posix
 
 from gpuhook.backend.image import CACHE
-from gpuhook.backend.sources import Source, attributes
+from gpuhook.backend.sources import attributes
 from gpuhook.backend.tree import NEW_FILE, Tree
-from gpuhook.errors import ApplyFailed, VolumeInTheWay
+from gpuhook.errors import ApplyFailed, RootfsReadOnly, TargetRefused, VolumeInTheWay
 from gpuhook.kernel import libc
 from gpuhook.kernel.files import is_regular
 from gpuhook.loader.merge import merge
@@ -16,16 +16,17 @@ from gpuhook.plan.ops import Bind, Link, MergeCache, Plan, Tmpfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from gpuhook.backend.sources import Sources
     from gpuhook.loader.cache import Cache
 
 TMPFS_SIZE = "1m"  # plenty for the driver's parameters
-EROFS = 30
+EBUSY, EROFS = 16, 30
 
 
 class Worker:
     """What the operations share. tree: the container; sources: by host path; cache and cache_bytes: of its loader."""
 
-    def __init__(self, tree: Tree, sources: dict[str, Source], cache: Cache | None, cache_bytes: bytes) -> None:
+    def __init__(self, tree: Tree, sources: Sources, cache: Cache | None, cache_bytes: bytes) -> None:
         self.tree, self.sources = tree, sources
         self.cache, self.cache_bytes = cache, cache_bytes
 
@@ -37,10 +38,8 @@ class Worker:
         try:
             for op in plan.ops:
                 note(op.describe(), op.trace(self.tree.container.rootfs))
-                if isinstance(op, Bind):
-                    self.bind(op)
-                elif isinstance(op, Link):
-                    self.tree.link(op.target, op.to)
+                if isinstance(op, (Bind, Link)):
+                    self.put(op)
                 elif isinstance(op, Tmpfs):
                     self.cover(op)
                 elif isinstance(op, MergeCache):
@@ -49,11 +48,24 @@ class Worker:
             self.tree.undo()
             raise
 
+    def put(self, op: Bind | Link) -> None:
+        """Bind or link, unless it is dispensable and the container has no place for it."""
+        try:
+            if isinstance(op, Bind):
+                self.bind(op)
+            else:
+                self.tree.link(op.target, op.to)
+        except (TargetRefused, VolumeInTheWay, RootfsReadOnly) as error:
+            if not op.dispensable:
+                raise
+            note(f"left out: {error.text}")
+
     def bind(self, op: Bind) -> None:
         """Attach a source at its target, unless the same thing is there already."""
-        source = self.sources.get(op.source)
-        if source is None:  # optional, and open_sources has said so
+        sources = self.sources.get(op.source)
+        if not sources:  # optional, and open_sources has said so
             return
+        source = sources.pop()
         if op.target.startswith("/proc/") and not self._is_covered(op.target.rpartition("/")[0]):
             note(f"left out, the container's procfs is not covered there: {op.target}")
             return
@@ -89,20 +101,11 @@ class Worker:
             note(f"not covered, the container has no {op.target}: {error.strerror}")
             return None
         if libc.filesystem_of(fd) == libc.PROC_SUPER_MAGIC:
-            self._refuse_shared(fd, op.target)
+            self.tree.refuse_shared(fd, op.target)
             return fd
         note(f"not covered, {op.target} is not on procfs (or is covered already)")
         posix.close(fd)
         return None
-
-    def _refuse_shared(self, fd: int, path: str) -> None:
-        point = self.tree.container.mounts.get(libc.mount_id(fd))
-        if point is not None and point.shared:
-            raise VolumeInTheWay(
-                f"{path} is on a shared mount: what is mounted there would appear on the host",
-                where=path,
-                hint="mount the container's /proc privately",
-            )
 
     def _filled(self, op: Tmpfs) -> int:
         """A detached tmpfs with the operation's files and folders, read-only if it says so."""
@@ -160,6 +163,9 @@ class Worker:
             posix.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError as error:
             self._drop(folder, new)
+            if error.errno == EBUSY:  # a volume of this very file: as a foreign /etc, it is left as it is
+                note(f"the loader's cache is not updated: something is mounted at {CACHE}")
+                return
             raise ApplyFailed(f"cannot replace {CACHE} in the container: {error.strerror}", where=CACHE) from error
 
     @staticmethod
@@ -177,6 +183,7 @@ class Worker:
             raise self.tree.refusal(fault, CACHE, "the loader's cache") from error
         if not is_regular(posix.fstat(target).st_mode):
             raise self.tree.refusal(fault, CACHE, "the loader's cache") from fault
+        self.tree.refuse_shared(target, CACHE)
         bits = attributes(("nosuid", "nodev", "noexec"))
         size = f"{(len(content) >> 10) + 64}k"
         mount = libc.new_mount("tmpfs", bits, mode="0555", size=size)

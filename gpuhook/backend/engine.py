@@ -9,50 +9,89 @@ from __future__ import annotations
 
 import posix
 
+from gpuhook.backend.compat import with_compat
 from gpuhook.backend.container import Container
+from gpuhook.backend.log import start_log
 from gpuhook.backend.sources import open_sources
-from gpuhook.driver.inventory import take_inventory
-from gpuhook.driver.kept import installed
+from gpuhook.backend.survey import survey
 from gpuhook.driver.model import Host
-from gpuhook.driver.select import asks_unknown_uuid, select
-from gpuhook.errors import DriverFault, KernelTooOld, NotCovered
+from gpuhook.errors import DriverFault, KernelTooOld, NodeMissing
 from gpuhook.kernel.child import run_in_child
 from gpuhook.kernel.files import in_user_namespace
 from gpuhook.note import note, warn
 from gpuhook.plan.build import build_plan
-from gpuhook.plan.ops import Allow, Image, Plan
+from gpuhook.plan.ops import Allow, Image, Omit, Plan
+from gpuhook.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuhook.backend.sources import Source
-    from gpuhook.driver.model import Gpu, Inventory
+    from gpuhook.backend.sources import Sources
+    from gpuhook.driver.model import Gpu, Inventory, Selection
     from gpuhook.kernel.undo import Undo
     from gpuhook.request.model import Request
     from gpuhook.settings.values import Settings
 
 DEADLINE = 10.0  # seconds for everything inside the container
+EVERYTHING, USUAL = Omit(), Image()
+
+
+class Prepared(Value):
+    """Everything that was decided, before anything is done. plan: its targets are those of the given image."""
+
+    request: Request
+    inventory: Inventory
+    chosen: Selection
+    plan: Plan
+    omit: Omit
+    with_rules: bool
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that the container gets."""
+        return self.chosen.gpus
 
 
 def configure(request: Request, settings: Settings) -> int:
     """Give the container its GPUs and driver files. Returns 0; raises GpuhookError, and nothing was changed then."""
     harden()
-    refuse_not_covered(request)
-    host, path = host_of(settings), _search_path()
-    inventory = take_inventory(host, path, installed(host, path))
-    if asks_unknown_uuid(inventory, request.devices):
-        from gpuhook.driver.query import with_uuids
-
-        inventory = with_uuids(inventory)
-    gpus, warnings = select(inventory, request.devices)
-    check_requirements(request, inventory, gpus)
-    draft = build_plan(request, inventory, gpus, Image(), (*request.warnings, *warnings))
-    for reference, text in draft.warnings:
-        warn(reference, text)
-    for text in draft.notes:
-        note(text)
-    with_rules = not (settings.no_cgroups or in_user_namespace())
-    carry_out(draft, request, inventory, gpus, settings, with_rules=with_rules)
+    start_log(settings.cli_debug)
+    carry_out(prepare(request, settings), settings)
     return 0
+
+
+def prepare(
+    request: Request, settings: Settings, host: Host | None = None, omit: Omit = EVERYTHING, image: Image = USUAL
+) -> Prepared:
+    """Look at the host and decide; root is not needed where the files are readable.
+
+    Nothing is changed but, with `load_kmods`, what lacks of the driver's modules and nodes on the host.
+    host: where the driver is, by default as the settings say; omit: what the caller does not want.
+    Warnings and notes are said. Raises GpuhookError.
+    """
+    host = host or host_of(settings)
+    inventory, chosen, warnings = survey(request, settings, host, search_path())
+    check_requirements(request, inventory, chosen.gpus)
+    require_nodes(request, inventory)
+    plan = build_plan(request, inventory, chosen, image, (*request.warnings, *warnings), omit)
+    for reference, text in plan.warnings:
+        warn(reference, text)
+    for text in plan.notes:
+        if text not in inventory.missing:
+            note(text)
+    with_rules = not (settings.no_cgroups or in_user_namespace())
+    return Prepared(request=request, inventory=inventory, chosen=chosen, plan=plan, omit=omit, with_rules=with_rules)
+
+
+def require_nodes(request: Request, inventory: Inventory) -> None:
+    """Refuse a driver without the nodes that it cannot do without (engine.md 2.12). Raises NodeMissing."""
+    if inventory.wsl:  # without its only node there would be no inventory
+        return
+    there = [node.path for node in inventory.nodes]
+    wanted = ["/dev/nvidiactl", *(["/dev/nvidia-modeset"] if "display" in request.capabilities else [])]
+    for path in wanted:
+        if path not in there:
+            why = next((text for text in inventory.missing if text.startswith(f"{path} ")), f"{path} does not exist")
+            raise NodeMissing(why, where=path, hint="nvidia-modprobe makes the driver's device nodes")
 
 
 def harden() -> None:
@@ -70,23 +109,9 @@ def host_of(settings: Settings) -> Host:
     return Host(driver_root=settings.cli_root or "/", ldcache=settings.cli_ldcache or "/etc/ld.so.cache")
 
 
-def _search_path() -> str:
+def search_path() -> str:
+    """Our own PATH, in which the driver's programs are looked for after the usual folders."""
     return posix.environ.get(b"PATH", b"").decode("utf-8", "surrogateescape")
-
-
-def refuse_not_covered(request: Request) -> None:
-    """Say clearly what this engine cannot do. Raises NotCovered."""
-    for wanted, variable in (
-        (request.mig_config, "NVIDIA_MIG_CONFIG_DEVICES"),
-        (request.mig_monitor, "NVIDIA_MIG_MONITOR_DEVICES"),
-        (request.imex_channels, "NVIDIA_IMEX_CHANNELS"),
-    ):
-        if wanted:
-            raise NotCovered(
-                f"the embedded engine does not serve {variable} yet",
-                where=variable,
-                hint="install nvidia-container-cli (package libnvidia-container-tools), which does",
-            )
 
 
 def check_requirements(request: Request, inventory: Inventory, gpus: tuple[Gpu, ...]) -> None:
@@ -111,22 +136,18 @@ def check_requirements(request: Request, inventory: Inventory, gpus: tuple[Gpu, 
     check(request.requirements, facts)
 
 
-def carry_out(
-    draft: Plan,
-    request: Request,
-    inventory: Inventory,
-    gpus: tuple[Gpu, ...],
-    settings: Settings,
-    *,
-    with_rules: bool,
-) -> None:
-    """Do what the draft says, its targets settled by a look at the container. Raises GpuhookError."""
+def carry_out(prepared: Prepared, settings: Settings) -> None:
+    """Do what was decided, its targets settled by a look at the container. Raises GpuhookError."""
+    request = prepared.request
     container = Container(request.pid, request.rootfs)
-    sources = _take(draft, inventory)
-    undo_rules = _allow(draft, request.pid) if with_rules else None
+    note(f"setting pid to {request.pid}")
+    note(f"setting rootfs to {request.rootfs}")
+    note(f"setting owner to {container.owner[0]}:{container.owner[1]}")
+    sources = _take(prepared.plan, prepared.inventory)
+    undo_rules = _allow(prepared.plan, request.pid) if prepared.with_rules else None
 
     def work() -> bytes:
-        return _work(request, inventory, gpus, settings, container, sources)
+        return _work(prepared, settings, container, sources)
 
     try:
         run_in_child(work, DEADLINE, "configuring the container")
@@ -136,7 +157,7 @@ def carry_out(
         raise
 
 
-def _take(draft: Plan, inventory: Inventory) -> dict[str, Source]:
+def _take(draft: Plan, inventory: Inventory) -> Sources:
     try:
         return open_sources(draft, inventory.host.driver_root)
     except OSError as error:
@@ -152,17 +173,14 @@ def _allow(draft: Plan, pid: int) -> Undo:
     from gpuhook.kernel.cgroup import allow, find_group
 
     devices = [(op.major, op.minor) for op in draft.ops if isinstance(op, Allow)]
-    return allow(find_group(pid), devices)
+    group = find_group(pid)
+    note(f"detected cgroupv{group.version}: {group.folder}")
+    for major, minor in devices:
+        note(f"allowing device {major}:{minor}")
+    return allow(group, devices)
 
 
-def _work(
-    request: Request,
-    inventory: Inventory,
-    gpus: tuple[Gpu, ...],
-    settings: Settings,
-    container: Container,
-    sources: dict[str, Source],
-) -> bytes:
+def _work(prepared: Prepared, settings: Settings, container: Container, sources: Sources) -> bytes:
     """The child's part: from setns on nothing is imported and no path is opened but through the tree."""
     import sys
 
@@ -177,6 +195,8 @@ def _work(
     libc.make_files_as(*container.owner)
     tree = Tree(container, write_into_volumes=settings.write_into_volumes)
     cache, cache_bytes = read_cache(tree.root)
-    plan = build_plan(request, inventory, gpus, look(tree.root, cache))
+    image = with_compat(look(tree.root, cache), tree.root, prepared.request, settings)
+    note(f"setting libraries directory to {image.lib64}")
+    plan = build_plan(prepared.request, prepared.inventory, prepared.chosen, image, omit=prepared.omit)
     Worker(tree, sources, cache, cache_bytes).apply(plan)
     return b""

@@ -12,7 +12,8 @@ from _thread import get_native_id
 from time import gmtime, time
 
 from gpuhook import note
-from gpuhook.driver.tables import PROGRAMS, STEMS
+from gpuhook.driver.tables import STEMS
+from gpuhook.errors import UnsafeConfig
 from gpuhook.kernel.files import fault_of, is_regular, kind, require_trusted, trusted_owners
 
 TYPE_CHECKING = False
@@ -32,8 +33,9 @@ def start_log(path: str) -> None:
         return
     try:
         fd = posix.dup(STREAMS[path]) if path in STREAMS else _open(path)
-    except OSError as error:
-        note.warn("unsafe-config", f"no debug log is written to {path}: {error.strerror}")
+    except (OSError, UnsafeConfig) as error:
+        why = error.text if isinstance(error, UnsafeConfig) else error.strerror
+        note.warn(UnsafeConfig.reference, f"no debug log is written to {path}: {why}")
         return
     log = Log(fd)
     log.write(HEAD)
@@ -41,11 +43,11 @@ def start_log(path: str) -> None:
 
 
 def _open(path: str) -> int:
-    """The file, made if need be. Raises OSError where it is not a regular file that only we and root can change."""
+    """The file, made if need be. Raises OSError or UnsafeConfig where it is no file that only we and root change."""
     folder, _, name = path.rpartition("/")
     if not path.startswith("/") or not name:
         raise OSError(22, "it is no absolute path of a file")
-    require_trusted(folder or "/", _Unsafe)
+    require_trusted(folder or "/")
     fd = posix.open(path, APPEND, 0o644)
     status = posix.fstat(fd)
     fault = fault_of(status, trusted_owners())
@@ -59,14 +61,6 @@ def _open(path: str) -> int:
         posix.close(fd)
         raise OSError(22, fault)
     return fd
-
-
-class _Unsafe(OSError):
-    """A folder of the log that somebody else can write, with what `require_trusted` says of it."""
-
-    def __init__(self, text: str, *, where: str = "", hint: str = "") -> None:
-        super().__init__(13, text, where)
-        self.hint = hint
 
 
 class Log:
@@ -90,7 +84,7 @@ class Log:
             posix.write(self.fd, text.encode("utf-8", "backslashreplace"))
         except OSError as error:
             note.log = None
-            note.warn("unsafe-config", f"the debug log ends here: {error.strerror}")
+            note.warn(UnsafeConfig.reference, f"the debug log ends here: {error.strerror}")
 
 
 def escaped(text: str) -> str:
@@ -100,36 +94,30 @@ def escaped(text: str) -> str:
 
 
 def tell_inventory(inventory: Inventory) -> None:
-    """Note what was found of the driver, in the words that people look for."""
+    """Note what is not given of the driver; in the log also what is, in the words that people look for."""
+    for text in inventory.missing:
+        note.note(text, absence(text), "W")
     if note.log is None:
         return
-    for library in inventory.libraries:
-        note.log("I", f"selecting {library.path}")
-    for path in (*inventory.binaries, *inventory.firmware, *inventory.sockets):
+    there = {library.stem for library in inventory.libraries if library.bits == 32}
+    for stem in STEMS:
+        if stem not in there:
+            note.log("W", f"missing compat32 library {stem}")
+    found = [library.path for library in inventory.libraries]
+    for path in (*found, *inventory.binaries, *inventory.firmware, *inventory.sockets):
         note.log("I", f"selecting {path}")
-    for bits, words in ((64, "library"), (32, "compat32 library")):
-        there = {library.stem for library in inventory.libraries if library.bits == bits}
-        for stem in STEMS:
-            if stem not in there:
-                note.log("W", f"missing {words} {stem}")
-    names = [path.rpartition("/")[2] for path in inventory.binaries]
-    for name in PROGRAMS:
-        if name not in names:
-            note.log("W", f"missing binary {name}")
-    for text in inventory.missing:
-        if not text.startswith(("library ", "program ")):
-            note.log("W", _absent(text))
 
 
-def _absent(text: str) -> str:
-    """A line about something that is not given."""
-    what, _, why = text.removeprefix("firmware ").partition(": ")
+def absence(text: str) -> str:
+    """The log's words for a line of an inventory's `missing`."""
+    what, _, why = text.partition(": ")
+    kind_of, _, name = what.partition(" ")
+    if why == "not installed" and kind_of in ("library", "program"):
+        return f"missing {'library' if kind_of == 'library' else 'binary'} {name}"
     if text.startswith("/dev/") and text.endswith(" does not exist"):
-        return f"missing device {text.partition(' ')[0]}"
-    if text.startswith("firmware "):
-        return f"missing firmware path {what} ({why})"
+        return f"missing device {kind_of}"
     if why.startswith("No such file"):
-        return f"missing ipc path {what}" if not what.startswith("/proc/") else f"missing {what}"
+        return f"missing firmware path {name}" if kind_of == "firmware" else f"missing path {what}"
     return f"skipping {text}"
 
 

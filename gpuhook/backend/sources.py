@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from os import stat_result
 
+    Sources = dict[str, list["Source"]]
+
 ATTRIBUTES = {
     "ro": libc.MOUNT_ATTR_RDONLY,
     "nosuid": libc.MOUNT_ATTR_NOSUID,
@@ -34,14 +36,19 @@ class Source:
         self.mount, self.status = mount, status
 
 
-def open_sources(plan: Plan, driver_root: str) -> dict[str, Source]:
-    """A Source for each bind of the plan, by its host path; an optional one that does not exist is left out.
+def open_sources(plan: Plan, driver_root: str) -> Sources:
+    """For each bind of the plan a Source by its host path; an optional one that does not exist is left out.
 
+    A path that is bound at several places has as many Sources, since a mount can be attached once only.
     Raises NodeMissing or ApplyFailed.
     """
+    found: Sources = {}
     with Root(driver_root) as root:
-        found = ((op, _open(root, op, driver_root)) for op in plan.ops if isinstance(op, Bind))
-        return {op.source: source for op, source in found if source is not None}
+        for op in plan.ops:
+            source = _open(root, op, driver_root) if isinstance(op, Bind) else None
+            if isinstance(op, Bind) and source is not None:
+                found.setdefault(op.source, []).append(source)
+    return found
 
 
 def attributes(flags: tuple[str, ...]) -> int:
@@ -58,8 +65,8 @@ def _open(root: Root, op: Bind, driver_root: str) -> Source | None:
         # The inventory has resolved the path; a link that stands there now was put there since.
         fd = root.open(op.source.removeprefix(driver_root.rstrip("/")), follow=False)
     except OSError as fault:
-        if op.optional and fault.errno == 2:
-            note(f"left out, it does not exist: {op.source}")
+        if op.dispensable or (op.optional and fault.errno == 2):
+            note(f"left out, {fault.strerror}: {op.source}")
             return None
         raise error(f"cannot open {op.source}: {fault.strerror}", where=op.source, hint=_hint(op)) from fault
     try:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from os import stat_result
 
     from gpuhook.backend.container import Container
+    from gpuhook.kernel.mounts import MountPoint
 
 O_PATH, O_NOFOLLOW = posix.O_PATH, posix.O_NOFOLLOW
 FOLDER = O_PATH | posix.O_DIRECTORY | posix.O_CLOEXEC
@@ -116,6 +117,7 @@ class Tree:
                 hint=f"remove {path} from the image (a driver package was installed in it)",
             )
         self.require_own(parent, above or "/")
+        self.refuse_shared(fd, path)  # the target itself may be a volume
         return fd
 
     def _folder_place(self, path: str, source: stat_result) -> int | None:
@@ -176,15 +178,8 @@ class Tree:
 
     def require_own(self, fd: int, path: str) -> None:
         """Refuse to make or mount anything in a folder that is not the container's own: a volume, a shared mount."""
-        number = libc.mount_id(fd)
-        point = self.container.mounts.get(number)
-        if point is not None and point.shared:
-            raise VolumeInTheWay(
-                f"{path} is on a shared mount ({point.point}): what is mounted there would appear on the host",
-                where=path,
-                hint="use rprivate or rslave propagation for this volume, or for the root filesystem",
-            )
-        if number == self.root_mount or self.write_into_volumes:
+        point = self.refuse_shared(fd, path)
+        if libc.mount_id(fd) == self.root_mount or self.write_into_volumes:
             return
         status = posix.fstat(fd)
         if f"{posix.major(status.st_dev)}:{posix.minor(status.st_dev)}" in self.container.host_devices:
@@ -194,6 +189,20 @@ class Tree:
                 where=path,
                 hint="mount the volume elsewhere, or set write-into-volumes = true under [gpuhook] in config.toml",
             )
+
+    def refuse_shared(self, fd: int, path: str) -> MountPoint | None:
+        """The mount that an open file is on, None for one that is newer than the container's table.
+
+        Raises VolumeInTheWay where what is mounted there would spread.
+        """
+        point = self.container.mounts.get(libc.mount_id(fd))
+        if point is not None and point.shared:
+            raise VolumeInTheWay(
+                f"{path} is on a shared mount ({point.point}): what is mounted there would appear on the host",
+                where=path,
+                hint="use rprivate or rslave propagation for this volume, or for the root filesystem",
+            )
+        return point
 
     def refusal(self, error: OSError, path: str, what: str) -> Exception:
         """The error for something that could not be made at this path."""

@@ -1,7 +1,7 @@
-"""`gpuhook-cli`: nvidia-container-cli's command line over our own engine, in place of it for anything that calls it."""
+"""`gpuhook-cli`: nvidia-container-cli's command line over our own engine, for anything that calls that program."""
 
 from __future__ import annotations
 
+from gpuhook.engine_cli.command import launch, main
 
-
-
+__all__ = ["launch", "main"]

@@ -120,8 +120,10 @@ WIDTH = 79  # the right margin of argp's messages, in columns
 def wrapped(text: str, indent: str = "") -> str:
     """One paragraph broken at blanks as argp does it, without a final newline; words are never cut."""
     lines, line = [], ""
-    for word in text.split(" "):
-        if line and len(line) + 1 + len(word) > WIDTH:
+    words = text.split(" ")
+    for place, word in enumerate(words, 1):
+        # A line that is broken may be one column wider than one that ends.
+        if line and len(line) + 1 + len(word) > WIDTH - (place == len(words)):
             lines.append(line)
             line = indent + word
         else:

@@ -139,7 +139,7 @@ def is_mount_root(fd: int) -> bool:
 
 
 def _statx(fd: int) -> bytes:
-    """struct statx of an open file, as far as its mount is concerned."""
+    """What the kernel tells of an open file: a struct statx, with what it says about the mount."""
     room = ctypes.create_string_buffer(256)
     flags, mask = ctypes.c_int(AT_EMPTY_PATH), ctypes.c_uint(_STATX_MNT_ID)
     _check(_libc.statx(ctypes.c_int(fd), b"", flags, mask, room), "statx")

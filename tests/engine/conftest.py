@@ -13,8 +13,8 @@ import pytest
 from gpuhook.plan.ops import Bind, Link, Op, Tmpfs
 from tests.rig.needs import need
 from tests.rig.rootfs import give_to, make_rootfs
-from tests.rig.snapshot import Snapshot, snapshot
-from tests.runtime.node import Node, make_node
+from tests.rig.snapshot import Snapshot
+from tests.runtime.node import Node, make_node, state_of
 
 LIBDIR = "/usr/lib/x86_64-linux-gnu"
 LIBRARIES = ("liba.so", "libb.so")
@@ -36,7 +36,7 @@ class Scene:
 
     def files(self) -> Snapshot:
         """All three now."""
-        return snapshot(self.host, self.rootfs, self.canary)
+        return state_of(self.host, self.rootfs, self.canary)
 
     def bind(self, name: str, target: str = "") -> Bind:
         """A library of the host at its place, or elsewhere."""

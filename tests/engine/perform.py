@@ -26,6 +26,7 @@ from tests.rig.init import Init
 from tests.rig.process import run
 
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ARGV = (sys.executable, "-m", "tests.engine.perform")
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,11 @@ class Outcome:
         return self.error.split(": ")[1] if self.error else ""
 
 
-def perform(init: Init, driver_root: str, *ops: Op, rootfs: str = "", **options: bool | int | float) -> Outcome:
+def perform(init: Init, driver_root: str, *ops: Op, rootfs: str = "", **options: bool | float) -> Outcome:
     """Does these operations in the container of this process. rootfs: another than its own."""
     job = Job(init.pid, rootfs or init.rootfs, ops, driver_root, **options)  # type: ignore[arg-type]
     env = {**os.environ, "GPUHOOK_DEBUG": "1"}
-    done = run([sys.executable, "-m", "tests.engine.perform"], stdin=pickle.dumps(job), env=env, cwd=PROJECT)
+    done = run(ARGV, stdin=pickle.dumps(job), env=env, cwd=PROJECT)
     if done.status:
         raise RuntimeError(done.stderr)
     return Outcome(tuple(json.loads(done.stdout)), done.stderr, done.seconds)
@@ -99,4 +100,4 @@ def _do(job: Job) -> str:
 
 if __name__ == "__main__":
     the_job = pickle.loads(sys.stdin.buffer.read())
-    print(json.dumps([_do(the_job) for _ in range(the_job.rounds)]))
+    sys.stdout.write(json.dumps([_do(the_job) for _ in range(the_job.rounds)]))

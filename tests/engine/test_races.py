@@ -93,10 +93,10 @@ def test_the_cache_and_a_link_change_places(scene: Scene) -> None:
     with open(one, "w") as file:
         file.write("old")
     os.symlink(f"{scene.canary}/file", other)
-    with Init(scene.rootfs) as init:
-        with subprocess.Popen([sys.executable, "-IS", "-c", EXCHANGE, one, other], stdout=subprocess.PIPE) as process:
-            outcome = perform(init, scene.host, MERGE, rounds=ROUNDS)
-            process.kill()
+    argv = [sys.executable, "-IS", "-c", EXCHANGE, one, other]
+    with Init(scene.rootfs) as init, subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+        outcome = perform(init, scene.host, MERGE, rounds=ROUNDS)
+        process.kill()
     assert set(outcome.errors) == {""}
     with open(f"{scene.canary}/file") as file:
         assert file.read() == "canary"

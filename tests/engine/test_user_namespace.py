@@ -30,7 +30,9 @@ def new_entries(scene: Scene, *ops: object, **options: object) -> dict[str, tupl
 def test_what_is_made_belongs_to_the_containers_root(mapped_scene: Scene) -> None:
     """Folders, mount points, links and the cache have its owner on the host."""
     made = new_entries(mapped_scene, *mapped_scene.usual(), MERGE)
-    assert {f"{mapped_scene.rootfs}{name}" for name in (f"{LIBDIR}/liba.so.1", "/etc/ld.so.cache", "/run/deep")} <= set(made)
+    assert {
+        f"{mapped_scene.rootfs}{name}" for name in (f"{LIBDIR}/liba.so.1", "/etc/ld.so.cache", "/run/deep")
+    } <= set(made)
     assert set(made.values()) == {(FIRST, FIRST)}
 
 

@@ -55,7 +55,7 @@ class Container:
     entry point; hooks: stage → entries; mounts: added; files: put into the rootfs (texts, bytes, "-> TARGET");
     user_from: first host id of a user namespace, 0 for none; capabilities: added to all sets; edit: changes the
     specification at last; private: run the runtime in a mount namespace of its own (needed for
-    any cgroup but the machine's).
+    any cgroup but the machine's); setup: command lines to run in there before.
     """
 
     runtime: str = "runc"
@@ -74,6 +74,7 @@ class Container:
     private: bool = True
     edit: Callable[[dict[str, Any]], None] | None = None
     runtime_env: Mapping[str, str] = field(default_factory=dict)
+    setup: Sequence[Sequence[str]] = ()
     umask: int = 0o022
     folder: str = ""
     id: str = ""
@@ -148,6 +149,7 @@ class Container:
             "env": {"PATH": PATH, **self.runtime_env},
             "cwd": self.bundle,
             "umask": self.umask,
+            "setup": [list(argv) for argv in self.setup] if self.private else [],
             "timeout": timeout,
             "private": self.private,
             "cgroup": self.cgroup,

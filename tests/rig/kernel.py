@@ -22,7 +22,7 @@ def _check(result: int, what: str) -> None:
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
     """Mounts, or changes a mount, as the system call of that name."""
-    texts = [text.encode() or None for text in (source, target, kind)]
+    texts = [os.fsencode(text) or None for text in (source, target, kind)]
     _check(_libc.mount(*texts, ctypes.c_ulong(flags), data.encode() or None), f"mount {source} on {target}")
 
 

@@ -29,6 +29,8 @@ def main(folder: str) -> int:
     if job["private"]:
         kernel.private_mounts()
         kernel.show_cgroups(job["cgroup"])
+    for argv in job["setup"]:
+        subprocess.run(argv, check=True, env={"PATH": os.environ["PATH"]})
     keep_mounts(f"{folder}/mounts.before")
     try:
         status = run(job, folder)

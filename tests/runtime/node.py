@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fixtures.driver.build import build
 from fixtures.driver.model import FakeDriver
 from tests.rig.container import Container, Hook
+from tests.rig.init import Init, run_hook
 from tests.rig.needs import need, unified_host
 from tests.rig.process import Result, run
 from tests.rig.snapshot import Snapshot, snapshot
+from tests.rig.spec import base_spec
 
 # Index, minor and address disagree on purpose: whoever takes one for the other gives the wrong GPU.
 GPUS = (
@@ -24,6 +27,8 @@ GPUS = (
 COMMON = ("/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidiactl")
 # crun's v1 and v2 cannot both run here: with v2 it raises RLIMIT_MEMLOCK, which a machine may forbid.
 PAIRS = (("runc", "v2"), ("crun", "v2")) if unified_host() else (("runc", "v1"), ("runc", "v2"), ("crun", "v1"))
+# A process without a runtime has a devices cgroup of its own only where version 1 is there.
+RULES = {"no-cgroups": True} if unified_host() else {}
 
 
 @dataclass
@@ -66,8 +71,8 @@ class Node:
         return path
 
     def host(self) -> Snapshot:
-        """The host's side now: the driver's tree and our mount table."""
-        return snapshot(self.driver.folder)
+        """The host's side now: the driver's tree, and the mounts that a hook could have made."""
+        return state_of(self.driver.folder)
 
     def processes(self) -> list[str]:
         """Command lines of processes that belong to this node."""
@@ -82,12 +87,41 @@ class Node:
                 found.append(line)
         return found
 
+    def bundle(self, rootfs: str, *env: str, **changes: object) -> str:
+        """A bundle for this tree with this environment. changes: of the specification's top level, None removes."""
+        folder = f"{self.folder}/bundle-{len(os.listdir(self.folder))}"
+        os.mkdir(folder)
+        spec = base_spec()
+        spec["root"]["path"] = rootfs
+        spec["process"]["args"] = ["true"]
+        spec["process"]["env"] += env
+        spec |= changes
+        with open(f"{folder}/config.json", "w", encoding="utf-8") as file:
+            json.dump({key: value for key, value in spec.items() if value is not None}, file)
+        return folder
+
+    def prestart(self, init: Init, *env: str, config: str = "", stage: str = "prestart", **changes: object) -> Result:
+        """Runs the hook on this process, whose container has this environment. changes: of its specification."""
+        argv = [self.launcher, "--config", config or self.config(cli=RULES), stage]
+        return run_hook(argv, init.state(self.bundle(init.rootfs, *env, **changes)))
+
     def run(self, *questions: str, gpus: str | None = "all", env: tuple[str, ...] = (), **fields: Any) -> Result:
         """Runs the probe with these questions in a container that asks for these GPUs (None: says nothing)."""
         asked = (f"NVIDIA_VISIBLE_DEVICES={gpus}",) if gpus is not None else ()
         fields = {"hooks": {"prestart": [self.hook()]}, "kind": "debian", **fields}
         with Container(args=("/bin/probe", *questions), env=(*asked, *env), **fields) as container:
             return container.run()
+
+
+def state_of(*folders: str) -> Snapshot:
+    """The state of these folders now, and of the mounts that have to do with them or with NVIDIA's driver.
+
+    Others may mount and unmount something on this machine meanwhile.
+    """
+    now = snapshot(*folders)
+    words = (b"nvidia", b"ld.so.cache", *(folder.encode() for folder in folders))
+    lines = [line for line in now.mounts.splitlines() if any(word in line for word in words)]
+    return replace(now, mounts=b"\n".join(lines))
 
 
 def make_node(folder: str) -> Node:

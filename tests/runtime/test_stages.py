@@ -10,8 +10,7 @@ import pytest
 
 from tests.rig.container import Container, Hook
 from tests.rig.process import Result
-from tests.rig.snapshot import snapshot
-from tests.runtime.node import COMMON, PAIRS, Node
+from tests.runtime.node import COMMON, PAIRS, Node, state_of
 
 pytestmark = pytest.mark.runtime
 
@@ -37,9 +36,9 @@ def test_a_failed_hook_leaves_no_container(node: Node, runtime: str, cgroup: str
         kind="debian", runtime=asking(node, runtime, answer), cgroup=cgroup, args=("/bin/probe", "id"),
         env=("NVIDIA_VISIBLE_DEVICES=7",), hooks=hooks,
     ) as container:  # fmt: skip
-        before, host = snapshot(container.rootfs), node.host()
+        before, host = state_of(container.rootfs), node.host()
         result = container.run()
-        assert before.differences(snapshot(container.rootfs)) == []
+        assert before.differences(state_of(container.rootfs)) == []
     assert (result.status != 0, result.stdout) == (True, "")
     assert Path(answer).read_text().splitlines()[-1] == "status 1"
     assert host.differences(node.host()) == []
@@ -129,9 +128,9 @@ def test_in_a_user_namespace_all_belongs_to_its_root(node: Node) -> None:
         kind="debian", user_from=100000, env=("NVIDIA_VISIBLE_DEVICES=1",), hooks={"prestart": [node.hook()]},
         args=("/bin/probe", "devices", "dlopen:libcuda.so.1", *(f"stat:{path}" for path in paths)),
     ) as container:  # fmt: skip
-        before = snapshot(container.rootfs)
+        before = state_of(container.rootfs)
         result = container.run()
-        after = snapshot(container.rootfs)
+        after = state_of(container.rootfs)
     assert result.status == 0, result.stderr
     assert sorted(result.seen.devices) == sorted((*COMMON, "/dev/nvidia0"))
     assert result.seen.library("libcuda.so.1")["cuda"] == 12040

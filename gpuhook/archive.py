@@ -21,6 +21,7 @@ STAGES = {
     "start": ("hook", "oci.bundle", "oci.state", "request.devices", "settings.load"),
     "gpu": ("request.build", "backend.start", "backend.program", "backend.cli"),
     "engine": ("backend.engine", "backend.apply", "kernel.cgroup"),
+    "runtime": ("runtime.entry", "runtime.create"),
 }
 Record = tuple[str, str, str, int, int, CodeType]
 

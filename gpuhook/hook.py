@@ -33,10 +33,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _dispatch(sys.argv[1:] if argv is None else argv)
     except GpuhookError as error:
-        _print_error(error.render())
+        print_error(error.render())
         return error.exit_status
     except Exception as fault:  # noqa: BLE001  # the one broad handler: a traceback would help nobody on a node
-        return _unforeseen(fault)
+        return unforeseen(fault)
 
 
 def launch() -> None:
@@ -175,21 +175,22 @@ def _print(text: str) -> None:
     posix.write(1, text.encode())
 
 
-def _print_error(text: str) -> None:
+def print_error(text: str) -> None:
+    """A message on stderr, whatever is in it and whether or not anybody listens."""
     try:
         posix.write(2, f"{text}\n".encode("utf-8", "backslashreplace"))
     except OSError:  # stderr is closed; the exit status still tells
         return
 
 
-def _unforeseen(fault: Exception) -> int:
+def unforeseen(fault: Exception) -> int:
     """Report a fault of gpuhook itself in a line; the whole trace with GPUHOOK_DEBUG=1."""
     error = GpuhookError(
         f"{type(fault).__name__}: {fault}",
         where=_place(fault),
         hint="this is a fault of gpuhook: please report it with this line; GPUHOOK_DEBUG=1 shows more",
     )
-    _print_error(error.render())
+    print_error(error.render())
     if posix.environ.get(b"GPUHOOK_DEBUG"):
         from traceback import print_exception
 

@@ -61,7 +61,7 @@ _scan = _scanner()
 def first_value(text: str) -> object:
     """The first JSON value of the text; what follows it is not looked at. Raises NotJson."""
     start = len(text) - len(text.lstrip(BLANKS))
-    return _value(text, start)[0]
+    return value_at(text, start)[0]
 
 
 def document(data: bytes) -> object:
@@ -71,7 +71,7 @@ def document(data: bytes) -> object:
     except UnicodeDecodeError as fault:
         raise NotJson(f"byte {fault.start} is not UTF-8") from None
     start = len(text) - len(text.lstrip(BLANKS))
-    value, end = _value(text, start)
+    value, end = value_at(text, start)
     if text[end:].strip(BLANKS):
         raise NotJson(f"text follows the first value, at character {end}")
     return value
@@ -87,7 +87,8 @@ def _scan_or_explain(text: str, start: int) -> tuple[object, int]:
         return _scan(text, start)
 
 
-def _value(text: str, start: int) -> tuple[object, int]:
+def value_at(text: str, start: int) -> tuple[object, int]:
+    """The JSON value that begins at this character, and where it ends. Raises NotJson."""
     try:
         return _scan_or_explain(text, start)
     except StopIteration as stop:

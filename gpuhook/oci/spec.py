@@ -7,18 +7,12 @@ have passed jsontext.document, which refuses what two readers could understand d
 from __future__ import annotations
 
 from gpuhook.errors import BadBundle
-from gpuhook.jsontext import BLANKS
-from gpuhook.jsontext import _value as value_at
+from gpuhook.jsontext import BLANKS, value_at
 from gpuhook.value import Value
-
-try:
-    from _json import encode_basestring_ascii as _quote
-except ImportError:  # another implementation of Python
-    from json.encoder import py_encode_basestring_ascii as _quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 HOOK_STAGES = ("prestart", "createRuntime")
 NVIDIA_HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
@@ -146,6 +140,17 @@ def append(text: str, path: tuple[str, ...], values: list[dict[str, object]]) ->
         if text[begin:end] == "null":
             return f"{text[:begin]}{rest}{text[end:]}"
     return _insert(text, end, ",".join(map(dump, values)))
+
+
+def _quoter() -> Callable[[str], str]:
+    try:
+        from _json import encode_basestring_ascii
+    except ImportError:  # another implementation of Python
+        from json.encoder import py_encode_basestring_ascii as encode_basestring_ascii
+    return encode_basestring_ascii
+
+
+_quote = _quoter()
 
 
 def quoted(text: str) -> str:

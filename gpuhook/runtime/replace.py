@@ -1,0 +1,82 @@
+"""A file is exchanged for a new one under its name: whoever looks sees the old one or the new one, whole.
+
+A container start waits for this, and bundles are made anew after every start of the machine: nothing waits for disks.
+"""
+
+from __future__ import annotations
+
+import posix
+import time
+
+from gpuhook.errors import BadBundle
+from gpuhook.kernel.files import identity
+from gpuhook.note import note
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from os import stat_result
+
+NEW_FILE = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC
+FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC
+
+
+def write_new(folder: int, name: str, data: bytes, *, mode: int = 0o600) -> str:
+    """Write a file of a fresh name beside `name` and return that name; nothing is left behind. Raises OSError."""
+    fresh = f".{name}.gpuhook-{posix.getpid()}.{time.monotonic_ns()}"
+    fd = posix.open(fresh, NEW_FILE, mode, dir_fd=folder)
+    try:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[posix.write(fd, view) :]
+        finally:
+            posix.close(fd)
+    except OSError:
+        posix.unlink(fresh, dir_fd=folder)
+        raise
+    return fresh
+
+
+def replace(folder: int, name: str, data: bytes, old: stat_result, where: str) -> None:
+    """Put the data in place of the file `name`, which had the status `old` when it was read.
+
+    Mode, owner and extended attributes stay. Raises OSError, and BadBundle where somebody else has changed the file
+    meanwhile; it is untouched then.
+    """
+    fresh = write_new(folder, name, data)
+    try:
+        _liken(folder, name, fresh, old)
+        if identity(posix.stat(name, dir_fd=folder, follow_symlinks=False)) != identity(old):
+            raise BadBundle(
+                f"{name} was changed by another program while it was edited",
+                where=where,
+                hint="start the container again; two programs must not edit one bundle",
+            )
+        posix.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        posix.unlink(fresh, dir_fd=folder)
+        raise
+
+
+def _liken(folder: int, name: str, fresh: str, old: stat_result) -> None:
+    """Give the new file the old one's owner, mode and extended attributes."""
+    flags = posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC
+    new = posix.open(fresh, flags, dir_fd=folder)
+    source = posix.open(name, flags, dir_fd=folder)
+    try:
+        if (old.st_uid, old.st_gid) != (posix.geteuid(), posix.getegid()):
+            posix.chown(new, old.st_uid, old.st_gid)
+        posix.chmod(new, old.st_mode & 0o7777)
+        _copy_attributes(source, new, name)
+    finally:
+        posix.close(new)
+        posix.close(source)
+
+
+def _copy_attributes(source: int, new: int, name: str) -> None:
+    """Copy extended attributes as far as they can be; labels that only the kernel gives cannot."""
+    try:
+        for attribute in posix.listxattr(source):
+            posix.setxattr(new, attribute, posix.getxattr(source, attribute))
+    except OSError as error:
+        note(f"{name}: not all extended attributes are kept: {error.strerror}")

@@ -10,10 +10,11 @@ import posix
 import sys
 
 from gpuhook import __version__
-from gpuhook.errors import DockerNotExecutable, GpuhookError, NoDocker, UnknownDevice, Usage
+from gpuhook.errors import GpuhookError, UnknownDevice, Usage
 from gpuhook.hook import print_error, unforeseen
 from gpuhook.kernel.files import READ, is_folder, read_fd
 from gpuhook.note import warn
+from gpuhook.refusals import DockerNotExecutable, NoDocker
 from gpuhook.value import Value
 
 TYPE_CHECKING = False

@@ -6,10 +6,18 @@ import inspect
 
 import pytest
 
-from gpuhook import errors
+from gpuhook import errors, refusals
 from gpuhook.errors import GpuhookError, UnknownDevice, printable
 
-CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, GpuhookError)]
+CLASSES = sorted(
+    {
+        kind
+        for module in (errors, refusals)
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, GpuhookError)
+    },
+    key=lambda kind: kind.__name__,
+)
 
 
 def test_a_message_is_a_line_a_place_and_a_hint() -> None:

@@ -104,11 +104,10 @@ def show(folder: Path, config: Path) -> int:
         return 1
     request = build_request(State(pid=os.getpid(), bundle=str(folder)), bundle, settings, choice)
     inventory = take_inventory(host_of(settings))
-    gpus = tuple(gpu for gpu in inventory.gpus if not gpu.fault) or inventory.gpus
-    if all(not gpu.fault for gpu in inventory.gpus):
-        gpus, _ = select(inventory, choice)
+    without_nodes = tuple(gpu.with_(fault="") for gpu in inventory.gpus)  # only root can make the fake ones
+    chosen, _ = select(inventory.with_(gpus=without_nodes), choice)
     print("a real container needs root (and runc): sudo make demo. This is what would happen:")
-    for op in build_plan(request, inventory, gpus, Image()).ops:
+    for op in build_plan(request, inventory, chosen, Image()).ops:
         print(f"  {op.describe()}".replace(str(folder), ""))
     return 0
 

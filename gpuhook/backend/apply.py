@@ -7,12 +7,12 @@ import posix
 from gpuhook.backend.image import CACHE
 from gpuhook.backend.sources import attributes
 from gpuhook.backend.tree import NEW_FILE, Tree
-from gpuhook.errors import ApplyFailed, RootfsReadOnly, TargetRefused, VolumeInTheWay
 from gpuhook.kernel import libc
 from gpuhook.kernel.files import is_regular
 from gpuhook.loader.merge import merge
 from gpuhook.note import note
 from gpuhook.plan.ops import Bind, Link, MergeCache, Plan, Tmpfs
+from gpuhook.refusals import ApplyFailed, RootfsReadOnly, TargetRefused, VolumeInTheWay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import posix
 
-from gpuhook.errors import BackendMissing, LdconfigMissing
 from gpuhook.kernel.files import in_user_namespace, is_regular, read_file
+from gpuhook.refusals import BackendMissing, LdconfigMissing
 from gpuhook.settings.values import DEFAULT_CONFIG
 from gpuhook.value import Value
 

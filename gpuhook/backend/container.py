@@ -5,10 +5,10 @@ from __future__ import annotations
 import posix
 from select import select
 
-from gpuhook.errors import BadContainer
 from gpuhook.kernel.beneath import same_file
 from gpuhook.kernel.files import read_file
 from gpuhook.kernel.mounts import MountPoint, parse_mountinfo
+from gpuhook.refusals import BadContainer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from gpuhook.backend.log import start_log
 from gpuhook.backend.sources import open_sources
 from gpuhook.backend.survey import survey
 from gpuhook.driver.model import Host
-from gpuhook.errors import DriverFault, KernelTooOld, NodeMissing
 from gpuhook.kernel.child import run_in_child
 from gpuhook.kernel.files import in_user_namespace
 from gpuhook.note import note, warn
 from gpuhook.plan.build import build_plan
 from gpuhook.plan.ops import Allow, Image, Omit, Plan
+from gpuhook.refusals import DriverFault, KernelTooOld, NodeMissing
 from gpuhook.value import Value
 
 TYPE_CHECKING = False

@@ -32,7 +32,7 @@ def start_log(path: str) -> None:
     if path in ("", "/dev/null"):
         return
     try:
-        fd = posix.dup(STREAMS[path]) if path in STREAMS else _open(path)
+        fd = posix.dup(STREAMS[path]) if path in STREAMS else open_log(path)
     except (OSError, UnsafeConfig) as error:
         why = error.text if isinstance(error, UnsafeConfig) else error.strerror
         note.warn(UnsafeConfig.reference, f"no debug log is written to {path}: {why}")
@@ -42,7 +42,7 @@ def start_log(path: str) -> None:
     note.log = log
 
 
-def _open(path: str) -> int:
+def open_log(path: str) -> int:
     """The file, made if need be. Raises OSError or UnsafeConfig where it is no file that only we and root change."""
     folder, _, name = path.rpartition("/")
     if not path.startswith("/") or not name:

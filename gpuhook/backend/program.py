@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import posix
 
-from gpuhook.errors import BackendMissing, GpuhookError
+from gpuhook.errors import GpuhookError
 from gpuhook.kernel.files import READ, identity, is_regular, kind, require_trusted
 from gpuhook.oci.bundle import clean
+from gpuhook.refusals import BackendMissing
 from gpuhook.value import Value
 
 TYPE_CHECKING = False

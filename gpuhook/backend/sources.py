@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import posix
 
-from gpuhook.errors import ApplyFailed, NodeMissing
 from gpuhook.kernel import libc
 from gpuhook.kernel.beneath import Root
 from gpuhook.kernel.files import FORMAT, kind
 from gpuhook.note import note
 from gpuhook.plan.ops import Bind, Plan
+from gpuhook.refusals import ApplyFailed, NodeMissing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

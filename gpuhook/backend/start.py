@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import posix
 
-from gpuhook.errors import BackendMissing
 from gpuhook.preload import stage as preload
+from gpuhook.refusals import BackendMissing
 from gpuhook.settings.values import DEFAULT_CONFIG
 
 TYPE_CHECKING = False

@@ -14,8 +14,9 @@ from gpuhook.driver.kept import installed
 from gpuhook.driver.mig import access_numbers
 from gpuhook.driver.select import asks_nvml, select
 from gpuhook.driver.version import open_root
-from gpuhook.errors import DriverNotLoaded, UnknownDevice
+from gpuhook.errors import UnknownDevice
 from gpuhook.kernel.files import in_user_namespace
+from gpuhook.refusals import DriverNotLoaded
 from gpuhook.request.devices import short, split_words
 from gpuhook.request.imex import check_channels
 from gpuhook.value import Value

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import posix
 
-from gpuhook.errors import ApplyFailed, BadContainer, RootfsReadOnly, TargetRefused, VolumeInTheWay
 from gpuhook.kernel import libc
 from gpuhook.kernel.beneath import Root, same_file
 from gpuhook.kernel.files import is_regular, kind
 from gpuhook.note import note, warn
+from gpuhook.refusals import ApplyFailed, BadContainer, RootfsReadOnly, TargetRefused, VolumeInTheWay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

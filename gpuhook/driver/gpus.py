@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from gpuhook.driver.model import Gpu, Node
 from gpuhook.driver.nodes import NVIDIA_MAJOR, node
-from gpuhook.errors import NotCovered
 from gpuhook.kernel.beneath import Root
+from gpuhook.refusals import NotCovered
 
 FOLDER = "/proc/driver/nvidia/gpus"
 MOST_GPUS = 64  # NVML's own limit in nvidia-container-cli

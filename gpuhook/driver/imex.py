@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuhook.driver.model import Host, Node
 from gpuhook.driver.nodes import character_majors, dynamic_node
 from gpuhook.driver.version import open_root
-from gpuhook.errors import BadImex
+from gpuhook.refusals import BadImex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posix
 
-from gpuhook.errors import NotCovered
+from gpuhook.refusals import NotCovered
 from gpuhook.value import Value
 
 _ELF, _ARCHITECTURE = 1, 0xFF00  # bits of a cache entry's flags

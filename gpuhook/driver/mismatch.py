@@ -7,8 +7,8 @@ from time import time
 
 from gpuhook.driver import tables
 from gpuhook.driver.version import VERSION_FILE, is_version
-from gpuhook.errors import DriverLibsMissing, DriverMismatch
 from gpuhook.loader.elf import machine_of
+from gpuhook.refusals import DriverLibsMissing, DriverMismatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

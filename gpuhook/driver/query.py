@@ -16,7 +16,7 @@ from gpuhook.driver.model import Gpu, Inventory, Library, MigDevice
 from gpuhook.driver.nvml import cuda_driver_version, describe_gpus, describe_mig, list_gpus
 from gpuhook.driver.select import asks_unknown_uuid
 from gpuhook.driver.version import is_version, open_root
-from gpuhook.errors import DriverFault, DriverLibsMissing
+from gpuhook.refusals import DriverFault, DriverLibsMissing
 from gpuhook.value import Value
 
 TYPE_CHECKING = False

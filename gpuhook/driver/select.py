@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from gpuhook.driver.mignames import by_mig_name, is_mig, mig_title, needs_nvml
 from gpuhook.driver.model import Gpu, Inventory, MigDevice, Selection
-from gpuhook.errors import DriverFault, GpuhookError, NodeMissing, UnknownDevice
+from gpuhook.errors import GpuhookError, UnknownDevice
+from gpuhook.refusals import DriverFault, NodeMissing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from posix import strerror
 
 from gpuhook.driver.model import Host
-from gpuhook.errors import DriverFault, DriverNotLoaded, DriverRootWrong, GpuhookError, NoAdapter, NotCovered
+from gpuhook.errors import GpuhookError
 from gpuhook.kernel.beneath import Root
 from gpuhook.kernel.files import read_file
+from gpuhook.refusals import DriverFault, DriverNotLoaded, DriverRootWrong, NoAdapter, NotCovered
 
 FOLDER = "/proc/driver/nvidia"
 VERSION_FILE = f"{FOLDER}/version"

@@ -15,9 +15,9 @@ from gpuhook.driver.extras import find_files, find_programs, find_sockets
 from gpuhook.driver.machine import this_machine
 from gpuhook.driver.model import Host, Inventory, Library, Node
 from gpuhook.driver.version import WSL_NODE
-from gpuhook.errors import NoAdapter
 from gpuhook.kernel.files import CHAR, FORMAT, is_regular, kind, read_file
 from gpuhook.loader.elf import BadElf, read_elf
+from gpuhook.refusals import NoAdapter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

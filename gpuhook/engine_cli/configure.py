@@ -11,11 +11,11 @@ from gpuhook.engine_cli.begin import begin, log_path
 from gpuhook.engine_cli.given import Refusal, lowered, parse_pid
 from gpuhook.engine_cli.migs import channels, require_all
 from gpuhook.engine_cli.options import CAPABILITIES
-from gpuhook.errors import BadContainer
 from gpuhook.kernel.beneath import Root, same_file
 from gpuhook.kernel.files import read_file
 from gpuhook.note import note
 from gpuhook.plan.ops import Image, Omit
+from gpuhook.refusals import BadContainer
 from gpuhook.request.model import DeviceChoice, Request, Requirement
 from gpuhook.settings.values import Settings
 

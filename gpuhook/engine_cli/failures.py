@@ -5,7 +5,7 @@ The lines below it are ours: what it means here, where, and what to do.
 
 from __future__ import annotations
 
-from gpuhook import errors
+from gpuhook import errors, refusals
 from gpuhook.engine_cli.given import Given, Refusal
 from gpuhook.errors import GpuhookError, printable
 
@@ -13,25 +13,25 @@ NO_NVML = "load library failed: libnvidia-ml.so.1: cannot open shared object fil
 UPDATE = ", please update your driver to a newer version, or use an earlier cuda container"
 PREFIXES: dict[type[GpuhookError], str] = {
     errors.UnknownDevice: "device error",
-    errors.BadRequirement: "requirement error",
-    errors.Unsatisfied: "requirement error",
-    errors.BadImex: "mount error",
-    errors.LdconfigMissing: "ldcache error",
-    errors.DriverNotLoaded: "initialization error",
-    errors.DriverLibsMissing: "detection error",
-    errors.DriverMismatch: "initialization error",
-    errors.DriverRootWrong: "initialization error",
-    errors.DriverFault: "detection error",
-    errors.NodeMissing: "mount error",
-    errors.KernelTooOld: "initialization error",
-    errors.NotCovered: "initialization error",
-    errors.BadContainer: "container error",
-    errors.TargetRefused: "mount error",
-    errors.VolumeInTheWay: "mount error",
-    errors.RootfsReadOnly: "mount error",
-    errors.CgroupFailed: "mount error",
-    errors.ApplyFailed: "mount error",
-    errors.TimedOut: "mount error",
+    refusals.BadRequirement: "requirement error",
+    refusals.Unsatisfied: "requirement error",
+    refusals.BadImex: "mount error",
+    refusals.LdconfigMissing: "ldcache error",
+    refusals.DriverNotLoaded: "initialization error",
+    refusals.DriverLibsMissing: "detection error",
+    refusals.DriverMismatch: "initialization error",
+    refusals.DriverRootWrong: "initialization error",
+    refusals.DriverFault: "detection error",
+    refusals.NodeMissing: "mount error",
+    refusals.KernelTooOld: "initialization error",
+    refusals.NotCovered: "initialization error",
+    refusals.BadContainer: "container error",
+    refusals.TargetRefused: "mount error",
+    refusals.VolumeInTheWay: "mount error",
+    refusals.RootfsReadOnly: "mount error",
+    refusals.CgroupFailed: "mount error",
+    refusals.ApplyFailed: "mount error",
+    refusals.TimedOut: "mount error",
 }
 PLACES = {"stdin: pid": "--pid", "config.toml: nvidia-container-cli.root": "--root"}
 CONTAINER_HINT = "--pid names the container's first process, ROOTFS its root filesystem as the host sees it"
@@ -45,7 +45,7 @@ def explain(error: GpuhookError, top: Given, given: Given) -> list[str]:
         lines.append(f"  {printable(error.text)}")
     if error.where:
         lines.append(f"  in {printable(PLACES.get(error.where, error.where).replace('(root.path)', '').strip())}")
-    hint = CONTAINER_HINT if isinstance(error, errors.BadContainer) else error.hint
+    hint = CONTAINER_HINT if isinstance(error, refusals.BadContainer) else error.hint
     return [*lines, f"  hint: {printable(hint)}"] if hint else lines
 
 
@@ -54,17 +54,17 @@ def _reference_words(error: GpuhookError, top: Given, given: Given) -> tuple[str
     prefix = error.prefix if isinstance(error, Refusal) else PREFIXES.get(type(error), "initialization error")
     if isinstance(error, errors.UnknownDevice):
         return prefix, f"{_unknown_element(top, given)}: unknown device"
-    if isinstance(error, (errors.BadRequirement, errors.Unsatisfied)):
+    if isinstance(error, (refusals.BadRequirement, refusals.Unsatisfied)):
         return prefix, _requirement(error)
-    if isinstance(error, errors.DriverFault):
+    if isinstance(error, refusals.DriverFault):
         return _driver_fault(error)
-    if isinstance(error, errors.NodeMissing):
+    if isinstance(error, refusals.NodeMissing):
         return prefix, _node(error)
-    if isinstance(error, errors.BadContainer):
+    if isinstance(error, refusals.BadContainer):
         return prefix, _container(error, given)
-    if isinstance(error, errors.CgroupFailed):
+    if isinstance(error, refusals.CgroupFailed):
         return _cgroup(error)
-    if isinstance(error, (errors.RootfsReadOnly, errors.TargetRefused)):
+    if isinstance(error, (refusals.RootfsReadOnly, refusals.TargetRefused)):
         return prefix, _target(error, given)
     return _driver(error, prefix, top)
 
@@ -95,7 +95,7 @@ def _unknown_element(top: Given, given: Given) -> str:
 
 
 def _requirement(error: GpuhookError) -> str:
-    if isinstance(error, errors.BadRequirement):
+    if isinstance(error, refusals.BadRequirement):
         return "invalid expression"
     first = error.where.removeprefix("--require=").split(" ")[0]
     return f"unsatisfied condition: {first}{UPDATE if first.startswith('cuda>=') else ''}"
@@ -139,24 +139,24 @@ def _cgroup(error: GpuhookError) -> tuple[str, str]:
 
 def _target(error: GpuhookError, given: Given) -> str:
     path = f"{''.join(given.words)}{error.where}"
-    if isinstance(error, errors.RootfsReadOnly):
+    if isinstance(error, refusals.RootfsReadOnly):
         return f"file creation failed: {path}: read-only file system"
     return f"file creation failed: {path}: is a directory" if "is a folder" in error.text else error.text
 
 
 def _driver(error: GpuhookError, prefix: str, top: Given) -> tuple[str, str]:
     """A driver that is absent, half there or not of one version."""
-    if isinstance(error, errors.DriverMismatch):
+    if isinstance(error, refusals.DriverMismatch):
         return prefix, "nvml error: driver/library version mismatch"
-    if isinstance(error, errors.DriverNotLoaded):
+    if isinstance(error, refusals.DriverNotLoaded):
         return prefix, "nvml error: driver not loaded" if _has_nvml(top) else NO_NVML
-    if isinstance(error, errors.DriverLibsMissing) and not error.text.startswith("the driver has no"):
+    if isinstance(error, refusals.DriverLibsMissing) and not error.text.startswith("the driver has no"):
         return "initialization error", NO_NVML
-    if isinstance(error, errors.DriverRootWrong):
+    if isinstance(error, refusals.DriverRootWrong):
         if " cannot be opened: " in error.text:
             return prefix, f"change root failed: {error.text.rpartition(': ')[2].lower()}"
         return prefix, error.text if _has_nvml(top) else NO_NVML
-    if isinstance(error, errors.NotCovered) and "GPUs; no more than" in error.text:
+    if isinstance(error, refusals.NotCovered) and "GPUs; no more than" in error.text:
         return "detection error", "too many devices"
     return prefix, error.text
 

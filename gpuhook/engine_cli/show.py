@@ -6,15 +6,15 @@ from gpuhook.backend.engine import search_path
 from gpuhook.backend.log import tell_gpus
 from gpuhook.backend.survey import Needs, may_change_host, take
 from gpuhook.driver.model import Selection
-from gpuhook.driver.query import GpuFacts, complete, cuda_version, gpu_facts
+from gpuhook.driver.query import GpuFacts, complete, cuda_version, gpu_facts, with_gpus
 from gpuhook.driver.select import select
 from gpuhook.driver.tables import LIBRARIES
 from gpuhook.engine_cli.begin import begin, log_path
 from gpuhook.engine_cli.command import say
 from gpuhook.engine_cli.migs import channels, device_paths, global_paths, require_all
-from gpuhook.errors import DriverFault, DriverLibsMissing
 from gpuhook.note import warn
 from gpuhook.plan.build import daemon_of
+from gpuhook.refusals import DriverFault, DriverLibsMissing
 from gpuhook.request.model import DeviceChoice
 from gpuhook.settings.values import Settings
 
@@ -36,6 +36,7 @@ NOT_ASKED: list[str] = []
 def show_info(top: Given, given: Given) -> int:
     """Print the versions and the GPUs; broken GPUs are left out with a warning. Raises GpuhookError."""
     inventory = _look(top, given)
+    inventory = with_gpus(inventory) if inventory.wsl else inventory
     gpus = _working(inventory.gpus)
     facts = gpu_facts(inventory, gpus) if gpus else {}
     for gpu in gpus:

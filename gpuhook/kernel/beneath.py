@@ -10,8 +10,8 @@ import ctypes
 import posix
 import sys
 
-from gpuhook.errors import KernelTooOld
 from gpuhook.kernel.files import READ, is_regular, kind, read_fd
+from gpuhook.refusals import KernelTooOld
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import posix
 import struct
 from errno import EACCES, EAGAIN, EINVAL, ENOENT, ENOSPC, ENOSYS
 
-from gpuhook.errors import CgroupFailed
 from gpuhook.kernel.devprog import allows, reloadable, widened
 from gpuhook.kernel.undo import Undo
 from gpuhook.note import note, warn
+from gpuhook.refusals import CgroupFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

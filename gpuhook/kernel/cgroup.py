@@ -10,10 +10,10 @@ from __future__ import annotations
 import posix
 from errno import EACCES, ENOENT, EOPNOTSUPP, EPERM, ESRCH
 
-from gpuhook.errors import CgroupFailed
 from gpuhook.kernel.files import read_file
 from gpuhook.kernel.mounts import parse_mountinfo
 from gpuhook.kernel.undo import Undo
+from gpuhook.refusals import CgroupFailed
 from gpuhook.value import Value
 
 TYPE_CHECKING = False

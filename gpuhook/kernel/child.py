@@ -6,8 +6,9 @@ import posix
 from select import select
 from time import monotonic
 
-from gpuhook.errors import GpuhookError, TimedOut
+from gpuhook.errors import GpuhookError
 from gpuhook.kernel.libc import PR_SET_PDEATHSIG, prctl
+from gpuhook.refusals import TimedOut
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,9 +97,8 @@ def _packed(error: GpuhookError) -> bytes:
 
 
 def _error(answer: bytes) -> GpuhookError:
-    from gpuhook import errors
+    from gpuhook import errors, refusals
 
     name, text, where, hint = (part.decode() for part in answer.split(b"\0"))
-    kind = getattr(errors, name, GpuhookError)
-    error: GpuhookError = kind(text, where=where, hint=hint)
-    return error
+    kind: type[GpuhookError] = getattr(errors, name, getattr(refusals, name, GpuhookError))
+    return kind(text, where=where, hint=hint)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from gpuhook.errors import CgroupFailed
+from gpuhook.refusals import CgroupFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import posix
 
-from gpuhook.errors import CgroupFailed
 from gpuhook.note import warn
+from gpuhook.refusals import CgroupFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posix
 
-from gpuhook.errors import NotCovered
+from gpuhook.refusals import NotCovered
 
 MACHINE = posix.uname().machine
 ARCHITECTURE = 0xFF00  # the bits of an entry's flags that name the architecture; the low ones say "ELF, libc6"

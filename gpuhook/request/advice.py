@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuhook.errors import Unsatisfied
+from gpuhook.refusals import Unsatisfied
 from gpuhook.request.cuda_branches import first_branch, runs_on_minor
 from gpuhook.request.devices import short
 from gpuhook.request.requirements import SWITCH

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gpuhook.errors import BadState, WrongMode
+from gpuhook.errors import BadState
 from gpuhook.note import note
+from gpuhook.refusals import WrongMode
 from gpuhook.request.capabilities import choose_capabilities
 from gpuhook.request.devices import config_file
 from gpuhook.request.imex import choose_channels

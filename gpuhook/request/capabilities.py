@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuhook.errors import UnsupportedCapability
 from gpuhook.jsontext import is_plain
+from gpuhook.refusals import UnsupportedCapability
 from gpuhook.request.devices import config_file, is_legacy, short, split_words
 from gpuhook.settings.values import CAPABILITIES
 

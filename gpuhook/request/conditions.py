@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
-from gpuhook.errors import BadRequirement
+from gpuhook.refusals import BadRequirement
 from gpuhook.request.devices import short
 from gpuhook.value import Value
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuhook.errors import BadImex
 from gpuhook.jsontext import is_plain
+from gpuhook.refusals import BadImex
 from gpuhook.request.devices import (
     accepts_variables,
     could_be_option,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gpuhook.errors import NotPrivileged, UnknownDevice
+from gpuhook.errors import UnknownDevice
 from gpuhook.jsontext import is_plain
+from gpuhook.refusals import NotPrivileged
 from gpuhook.request.devices import could_be_option, short, split_words
 
 TYPE_CHECKING = False

@@ -5,9 +5,9 @@ Whether a demand is met is decided in conditions.py, or by nvidia-container-cli.
 
 from __future__ import annotations
 
-from gpuhook.errors import BadRequirement, Unsatisfied
 from gpuhook.jsontext import is_plain
 from gpuhook.oci.bundle import semantic_version
+from gpuhook.refusals import BadRequirement, Unsatisfied
 from gpuhook.request.devices import is_legacy, short
 from gpuhook.request.model import Requirement
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import posix
 
-from gpuhook.errors import BadBundle, GpuhookError, WrongMode
+from gpuhook.errors import BadBundle, GpuhookError
 from gpuhook.jsontext import NotJson, document, is_plain
 from gpuhook.kernel.files import WRITABLE_BY_OTHERS, in_user_namespace, read_file
 from gpuhook.oci.bundle import HINT, LIMIT, parse_bundle
 from gpuhook.oci.spec import HOOK_NAMES, add_hook, add_nodes, add_rules, gpu_hooks, items, table
+from gpuhook.refusals import WrongMode
 from gpuhook.request.devices import choose_devices, config_file
 from gpuhook.runtime.lowlevel import FOLDERS
 from gpuhook.runtime.replace import FOLDER, replace

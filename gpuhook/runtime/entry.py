@@ -11,10 +11,11 @@ import sys
 from sys import getfilesystemencoding
 
 from gpuhook import __version__
-from gpuhook.errors import GpuhookError, NoLowLevelRuntime
+from gpuhook.errors import GpuhookError
 from gpuhook.hook import print_error, unforeseen
 from gpuhook.kernel.files import is_regular, read_file
 from gpuhook.oci.spec import NVIDIA_HOOKS
+from gpuhook.refusals import NoLowLevelRuntime
 from gpuhook.runtime import kept
 from gpuhook.runtime.call import Call, parse_call
 from gpuhook.runtime.log import Log

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import posix
 
-from gpuhook.errors import GpuhookError, NoLowLevelRuntime
+from gpuhook.errors import GpuhookError
 from gpuhook.kernel.files import READ, is_regular, kind, require_trusted
+from gpuhook.refusals import NoLowLevelRuntime
 from gpuhook.settings.values import DEFAULT_CONFIG
 
 TYPE_CHECKING = False

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuhook.backend.program import FOLDERS, OPTIONS, Program, find, search_path, vet
-from gpuhook.errors import BackendMissing, GpuhookError, UnsafeConfig
+from gpuhook.errors import GpuhookError, UnsafeConfig
+from gpuhook.refusals import BackendMissing
 
 ELF_X86 = b"\x7fELF\x02\x01\x01" + bytes(9) + (2).to_bytes(2, "little") + (62).to_bytes(2, "little") + bytes(100)
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the sample programs are x86-64's")

@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from gpuhook import errors
+from gpuhook import errors, refusals
 from gpuhook.catalogue import entries
 from gpuhook.errors import GpuhookError
 from gpuhook.hook import main
 from tools.diagnoses import text
 
 REFERENCES = sorted(
-    {kind.reference for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, GpuhookError)}
+    {
+        kind.reference
+        for module in (errors, refusals)
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, GpuhookError)
+    }
 )
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from gpuhook.driver.gpus import find_gpus, is_uuid, parse_address
 from gpuhook.driver.model import Gpu
-from gpuhook.errors import NotCovered
 from gpuhook.kernel.beneath import Root
+from gpuhook.refusals import NotCovered
 from tests.rig.needs import need
 
 pytestmark = pytest.mark.engine

@@ -11,7 +11,7 @@ import pytest
 from fixtures.driver.build import build
 from gpuhook.driver.imex import find_channels
 from gpuhook.driver.model import Node
-from gpuhook.errors import BadImex
+from gpuhook.refusals import BadImex
 
 pytestmark = pytest.mark.engine
 

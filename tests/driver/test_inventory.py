@@ -14,7 +14,7 @@ from fixtures.driver.build import build
 from fixtures.driver.model import FakeDriver
 from gpuhook.driver.inventory import find_installed, identity, take_inventory
 from gpuhook.driver.model import Host
-from gpuhook.errors import DriverNotLoaded, DriverRootWrong
+from gpuhook.refusals import DriverNotLoaded, DriverRootWrong
 from tests.rig.needs import need
 
 LAYOUTS = ("debian", "rhel", "driver-root")

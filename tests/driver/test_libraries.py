@@ -11,8 +11,8 @@ from fixtures.driver.build import build
 from gpuhook.driver import tables
 from gpuhook.driver.libraries import find_libraries
 from gpuhook.driver.machine import MACHINES, this_machine
-from gpuhook.errors import NotCovered
 from gpuhook.kernel.beneath import Root
+from gpuhook.refusals import NotCovered
 from tests.driver.roots import CORE, MACHINE, NARROW, VERSION, WIDE, cache, core, find, paths, put, write_cache
 
 

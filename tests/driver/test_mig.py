@@ -19,8 +19,9 @@ from gpuhook.driver.mignames import is_mig
 from gpuhook.driver.model import Gpu, Host, Inventory, MigDevice, Selection
 from gpuhook.driver.query import complete, with_mig_uuids
 from gpuhook.driver.select import asks_nvml, select
-from gpuhook.errors import DriverFault, GpuhookError, NodeMissing, UnknownDevice
+from gpuhook.errors import GpuhookError, UnknownDevice
 from gpuhook.kernel.beneath import Root
+from gpuhook.refusals import DriverFault, NodeMissing
 from gpuhook.request.model import DeviceChoice
 from tests.rig.needs import need
 

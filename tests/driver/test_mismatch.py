@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.driver.build import build
 from gpuhook.driver.inventory import take_inventory
-from gpuhook.errors import DriverLibsMissing, DriverMismatch
+from gpuhook.refusals import DriverLibsMissing, DriverMismatch
 from tests.driver.roots import CORE, NARROW, VERSION, WIDE, cache, core, find, paths, put
 
 OTHER = "550.90.07"

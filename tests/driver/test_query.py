@@ -20,7 +20,7 @@ from gpuhook.driver.child import Confinement, NoAnswer, ask
 from gpuhook.driver.inventory import take_inventory
 from gpuhook.driver.model import Inventory
 from gpuhook.driver.query import GpuFacts, arch_and_brand, cuda_version, gpu_facts, with_uuids
-from gpuhook.errors import DriverFault, DriverLibsMissing
+from gpuhook.refusals import DriverFault, DriverLibsMissing
 from tests.rig.needs import need
 
 Compile = Callable[[str], bytes]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gpuhook.driver.model import Gpu, Host, Inventory, Node
 from gpuhook.driver.select import asks_unknown_uuid, select
-from gpuhook.errors import DriverFault, GpuhookError, NodeMissing, UnknownDevice
+from gpuhook.errors import GpuhookError, UnknownDevice
+from gpuhook.refusals import DriverFault, NodeMissing
 from gpuhook.request.model import DeviceChoice
 
 A, B, C = (

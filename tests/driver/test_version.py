@@ -8,7 +8,8 @@ import pytest
 
 from gpuhook.driver.model import Host
 from gpuhook.driver.version import module_version, open_root, parse_version
-from gpuhook.errors import DriverFault, DriverNotLoaded, DriverRootWrong, GpuhookError, NoAdapter, NotCovered
+from gpuhook.errors import GpuhookError
+from gpuhook.refusals import DriverFault, DriverNotLoaded, DriverRootWrong, NoAdapter, NotCovered
 
 PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.261.03  Tue May 13 01:41:01 UTC 2025\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build  (b@h)  Thu Feb 22\n"

@@ -15,7 +15,8 @@ from gpuhook.driver.inventory import take_inventory
 from gpuhook.driver.model import Host, Inventory, Node, Selection
 from gpuhook.driver.query import complete, cuda_version, gpu_facts
 from gpuhook.driver.select import asks_nvml, select
-from gpuhook.errors import GpuhookError, NoAdapter, UnknownDevice
+from gpuhook.errors import GpuhookError, UnknownDevice
+from gpuhook.refusals import NoAdapter
 from gpuhook.request.model import DeviceChoice
 from tests.rig.needs import need
 

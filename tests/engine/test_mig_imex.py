@@ -11,6 +11,7 @@ import pytest
 
 from fixtures.driver.build import build
 from fixtures.driver.model import FakeDriver, default_gpu
+from gpuhook.backend.survey import mig_access
 from gpuhook.driver.inventory import take_inventory
 from gpuhook.driver.select import select
 from gpuhook.plan.build import build_plan
@@ -60,11 +61,12 @@ def prestart(node: Node, driver: FakeDriver, init: Init, *env: str, privileged: 
     return run_hook(argv, init.state(bundle))
 
 
-def planned(driver: FakeDriver, *names: str) -> tuple[Op, ...]:
+def planned(driver: FakeDriver, *names: str, mig_config: str = "") -> tuple[Op, ...]:
     """The plan for these devices, its targets below /proc/driver, which the procfs of any machine has."""
     inventory = take_inventory(driver.host())
     request = Request(container="c", pid=1, rootfs="/", devices=DeviceChoice(names=names, sources=()), capabilities=())
     chosen, _ = select(inventory, request.devices)
+    chosen = chosen.with_(access=mig_access(request.with_(mig_config=mig_config), inventory, chosen))
     ops = build_plan(request, inventory, chosen, Image()).ops
     here = [op for op in ops if isinstance(op, (Bind, Tmpfs)) and op.target.startswith((FOLDER, "/dev/nvidia-caps"))]
     return tuple(op.with_(target=op.target.replace(FOLDER, "/proc/driver")) for op in here)
@@ -84,6 +86,20 @@ def test_a_mig_device_has_its_capability_files_and_nodes(driver: FakeDriver, roo
     for path in (INSTANCE, INSTANCE.replace("/access", "/ci0/access")):
         assert {"ro", "nosuid", "nodev", "noexec"} <= set(points[f"/proc/driver/{path}"].split(","))
     assert sorted(seen.devices) == ["/dev/nvidia-caps/nvidia-cap156", "/dev/nvidia-caps/nvidia-cap157"]
+
+
+def test_control_of_mig_has_both_folders(driver: FakeDriver, rootfs: str) -> None:
+    """As the host has them, whole; the folder of nodes is writable, its nodes are the host's."""
+    with Init(rootfs) as init:
+        outcome = perform(init, driver.root, *planned(driver, "all", mig_config="all"))
+        assert outcome.error == ""
+        points = init.mount_points
+        seen = init.run("/bin/probe", "list:/proc/driver/capabilities/mig", "list:/dev/nvidia-caps").seen
+    assert seen.names("/proc/driver/capabilities/mig") == ["config", "monitor"]
+    assert sorted(seen.names("/dev/nvidia-caps") or []) == sorted(os.listdir(driver.path("/dev/nvidia-caps")))
+    assert {"ro", "nosuid", "nodev", "noexec"} <= set(points["/proc/driver/capabilities"].split(","))
+    assert {"rw", "nosuid", "noexec"} <= set(points["/dev/nvidia-caps"].split(","))
+    assert not [point for point in points if point.startswith("/proc/driver/capabilities/")]
 
 
 def test_devices_of_one_instance_share_its_file(tmp_path: Path, rootfs: str) -> None:

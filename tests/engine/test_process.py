@@ -12,7 +12,7 @@ from time import monotonic, sleep
 import pytest
 
 from gpuhook.backend.container import Container
-from gpuhook.errors import BadContainer
+from gpuhook.refusals import BadContainer
 from tests.engine.conftest import Scene
 from tests.engine.perform import ARGV, PROJECT, Job, perform
 from tests.rig.init import Init

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "gpuhook"
-GROUND = ("", "value", "errors", "note", "jsontext", "preload")
+GROUND = ("", "value", "errors", "refusals", "note", "jsontext", "preload")
 FLOOR = {
     **dict.fromkeys(GROUND, 0),
     "kernel": 1,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuhook.errors import KernelTooOld
 from gpuhook.kernel import beneath
 from gpuhook.kernel.beneath import Root
+from gpuhook.refusals import KernelTooOld
 
 ODD_NAMES = (
     "plain",

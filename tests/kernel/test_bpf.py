@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from gpuhook import note
-from gpuhook.errors import CgroupFailed
 from gpuhook.kernel import bpf
 from gpuhook.kernel.cgroup import DeviceGroup, allow, filtered
 from gpuhook.kernel.devprog import allows
+from gpuhook.refusals import CgroupFailed
 from tests.kernel.probes import (
     ALLOW_ALL,
     DENY_ALL,

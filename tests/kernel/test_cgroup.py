@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuhook.errors import CgroupFailed
 from gpuhook.kernel.cgroup import DeviceGroup, allow, filtered, find_group, folders, group_paths
 from gpuhook.kernel.mounts import parse_mountinfo
+from gpuhook.refusals import CgroupFailed
 from tests.kernel.probes import FUSE, GPU, NULL, Probe, mounted, open_descriptors, root_only
 
 V1 = b"33 31 0:30 / /sys/fs/cgroup/devices rw,relatime shared:9 - cgroup cgroup rw,devices\n"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuhook.errors import CgroupFailed
 from gpuhook.kernel.devprog import allows, reloadable, verdict, widened
+from gpuhook.refusals import CgroupFailed
 from tests.kernel.probes import ALLOW_ALL, DENY_ALL, GPU, NULL, insn, runc_like
 
 numbers = st.one_of(st.sampled_from([0, 1, 3, 5, 10, 136, 195, 200, 229, 254, 255]), st.integers(0, 4095))

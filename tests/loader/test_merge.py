@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuhook.errors import NotCovered
 from gpuhook.loader.cache import BadCache, Cache, lookup, parse
 from gpuhook.loader.merge import encode, merge
 from gpuhook.loader.order import order
+from gpuhook.refusals import NotCovered
 from tests.loader import model
 
 NAMED = 1 << 62

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuhook.errors import NotCovered
 from gpuhook.loader.order import flags_of, may_overflow, order
+from gpuhook.refusals import NotCovered
 from tests.loader.model import compare
 
 # Few letters, so that names share prefixes; bytes on both sides of a char's sign; numbers that overflow 32 bits.

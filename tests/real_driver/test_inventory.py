@@ -14,9 +14,9 @@ from gpuhook.driver import kept
 from gpuhook.driver.inventory import find_installed, take_inventory
 from gpuhook.driver.model import Installed, Inventory, Selection
 from gpuhook.driver.query import cuda_version
-from gpuhook.errors import DriverMismatch
 from gpuhook.plan.build import build_plan
 from gpuhook.plan.ops import Bind, Image
+from gpuhook.refusals import DriverMismatch
 from gpuhook.request.model import DeviceChoice, Request
 from tests.real_driver.conftest import NUMBERS, Roots
 from tests.real_driver.roots import Real, Shipped

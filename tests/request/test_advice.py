@@ -1,6 +1,6 @@
 import pytest
 
-from gpuhook.errors import BadRequirement, Unsatisfied
+from gpuhook.refusals import BadRequirement, Unsatisfied
 from gpuhook.request.conditions import LONGEST, Facts, check
 from gpuhook.request.model import Requirement
 

@@ -5,18 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuhook import note
-from gpuhook.errors import (
-    BadBundle,
-    BadImex,
-    BadRequirement,
-    BadState,
-    GpuhookError,
-    NotPrivileged,
-    UnsupportedCapability,
-    WrongMode,
-)
+from gpuhook.errors import BadBundle, BadState, GpuhookError
 from gpuhook.oci.bundle import Bundle
 from gpuhook.oci.state import State
+from gpuhook.refusals import BadImex, BadRequirement, NotPrivileged, UnsupportedCapability, WrongMode
 from gpuhook.request.build import build_request
 from gpuhook.request.devices import choose_devices
 from gpuhook.request.model import DeviceChoice, Request, Requirement

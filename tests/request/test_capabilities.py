@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuhook.errors import UnsupportedCapability
+from gpuhook.refusals import UnsupportedCapability
 from gpuhook.request.capabilities import choose_capabilities, nearest
 from gpuhook.settings.values import CAPABILITIES, DEFAULT_CONFIG, Settings
 from tests.request.make import bundle

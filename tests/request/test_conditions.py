@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuhook.errors import BadRequirement, Unsatisfied
+from gpuhook.refusals import BadRequirement, Unsatisfied
 from gpuhook.request.conditions import Facts, Verdict, check, compare_versions, evaluate
 from gpuhook.request.model import Requirement
 

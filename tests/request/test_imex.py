@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuhook.errors import BadImex
+from gpuhook.refusals import BadImex
 from gpuhook.request.imex import MOST, check_channels, choose_channels
 from gpuhook.settings.values import Settings
 from tests.request.make import FOLDER, bundle

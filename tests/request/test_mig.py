@@ -1,6 +1,7 @@
 import pytest
 
-from gpuhook.errors import NotPrivileged, UnknownDevice
+from gpuhook.errors import UnknownDevice
+from gpuhook.refusals import NotPrivileged
 from gpuhook.request.mig import CONFIG, MONITOR, choose_mig
 from tests.request.make import bundle
 

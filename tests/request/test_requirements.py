@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuhook.errors import BadRequirement
+from gpuhook.refusals import BadRequirement
 from gpuhook.request.model import Requirement
 from gpuhook.request.requirements import LONGEST, choose_requirements, cuda_version
 from gpuhook.settings.values import Settings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuhook.errors import NoLowLevelRuntime
+from gpuhook.refusals import NoLowLevelRuntime
 from gpuhook.runtime.lowlevel import find_runtime, refuse_loop
 from tests.rig.needs import need
 from tests.shim.stand import Stand, write_launchers, write_program

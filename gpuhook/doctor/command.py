@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Iterator
 
 from gpuhook.catalogue import entries
+from gpuhook.doctor import contained
 from gpuhook.doctor.model import STATUS, Finding, Report, worst
 from gpuhook.doctor.node import Node
+from gpuhook.doctor.progress import Progress
 from gpuhook.doctor.registry import checks
 from gpuhook.doctor.render import markdown, page
 from gpuhook.doctor.run import run_one
 from gpuhook.doctor.versions import versions
 from gpuhook.errors import Usage
 
-SLOW = 1.0  # seconds after which progress is shown
+FAULTS = ("warning", "failure")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", action="store_true", help="for programs")
     made.add_argument("--markdown", action="store_true", help="a report to paste into an issue; names are masked")
     made.add_argument("--fix", action="store_true", help="offer the safe repairs one by one; shows each, then asks")
+    made.add_argument("--schema", action="store_true", help="print the JSON Schema of --json")
     made.add_argument("-v", "--verbose", action="store_true", help="also what is fine")
     made.add_argument("--root", default="/", help=argparse.SUPPRESS)
     return made
@@ -40,11 +44,14 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     """Run the command. Raises GpuhookError."""
     given = parser().parse_args(argv)
+    if given.schema:
+        sys.stdout.write(json.dumps(Report.model_json_schema(), indent=2, sort_keys=True) + "\n")
+        return 0
     if given.list:
-        sys.stdout.write("".join(f"{slug:<28} {entries()[slug].title}\n" for slug in slugs()))
+        sys.stdout.write("".join(f"{line}\n" for line in listed()))
         return 0
     only = tuple(given.only)
-    unknown = [slug for slug in only if slug not in slugs()]
+    unknown = [slug for slug in only if slug not in (*slugs(), *contained.slugs(), *contained.BY_THE_HOOK)]
     if unknown:
         raise Usage(f"no check {unknown[0]!r}", hint="gpuhook doctor --list")
     node = Node(given.root)
@@ -67,28 +74,36 @@ def slugs() -> list[str]:
     return list(dict.fromkeys(slug for one in checks() for slug in one.slugs))
 
 
+def listed() -> Iterator[str]:
+    """The checks, those of a container marked so."""
+    own = slugs()
+    for slug in (*own, *(slug for slug in contained.slugs() if slug not in own)):
+        yield f"{slug:<24} {entries()[slug].title}{'' if slug in own else ' (--container)'}"
+
+
 def examine(node: Node, only: tuple[str, ...] = (), container: str = "") -> Report:
     """Run the checks and put the report together; progress on a terminal when it takes longer than a second."""
     started = time.monotonic()
-    found = tuple(_all(node, only, container, started))
-    return Report(
-        verdict=worst(found),
-        findings=found,
-        versions=versions(node),
-        seconds=round(time.monotonic() - started, 2),
-    )
+    with Progress() as progress:
+        found = [*_of_node(node, only, progress)]
+        if container:
+            from gpuhook.doctor.container import of_container
+
+            progress.now = f"container {container}"
+            found += [one for one in of_container(node, container) if not only or one.slug in only]
+        progress.now = "versions"
+        told = versions(node)
+    seconds = round(time.monotonic() - started, 2)
+    return Report(verdict=worst(tuple(found)), findings=tuple(found), versions=told, seconds=seconds)
 
 
-def _all(node: Node, only: tuple[str, ...], container: str, started: float) -> Iterator[Finding]:
+def _of_node(node: Node, only: tuple[str, ...], progress: Progress) -> Iterator[Finding]:
+    faulty = False
     for one in checks():
-        if only and not set(only) & set(one.slugs):
+        if (only and not set(only) & set(one.slugs)) or (one.after_fault and not faulty and not only):
             continue
-        if sys.stderr.isatty() and time.monotonic() - started > SLOW:
-            sys.stderr.write(f"\r\x1b[Kchecking {one.slugs[0]} ...")
-        yield from (finding for finding in run_one(one, node) if not only or finding.slug in only)
-    if container:
-        from gpuhook.doctor.container import of_container
-
-        yield from of_container(node, container)
-    if sys.stderr.isatty() and time.monotonic() - started > SLOW:
-        sys.stderr.write("\r\x1b[K")
+        progress.now = one.slugs[0]
+        for finding in run_one(one, node):
+            faulty = faulty or finding.level in FAULTS
+            if not only or finding.slug in only or finding.level == "skipped":
+                yield finding

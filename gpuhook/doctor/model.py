@@ -37,6 +37,16 @@ class Finding(BaseModel):
     advice: tuple[str, ...] = ()
 
 
+def tell(
+    slug: str, level: Level, text: str, *evidence: tuple[str, ...], advice: tuple[str, ...] | str = ()
+) -> Finding:
+    """A finding. evidence: (where, found, wanted) each, the last two may be left out."""
+    seen = tuple(Evidence(**dict(zip(("where", "found", "wanted"), one, strict=False))) for one in evidence)
+    return Finding(
+        slug=slug, level=level, text=text, evidence=seen, advice=(advice,) if isinstance(advice, str) else advice
+    )
+
+
 class Report(BaseModel):
     """All findings of one run, and the versions of everything that takes part."""
 

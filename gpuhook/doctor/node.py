@@ -11,13 +11,16 @@ import os
 import shutil
 import stat
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 LARGEST = 16 << 20  # bytes of a file
 PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/snap/bin")
+# Variables that say which daemon a command talks to.
+KEPT = ("HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR")
 PATIENCE = 5.0  # seconds for a command
 
 
@@ -27,17 +30,32 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Process:
-    """A process of this node: its pid, command line, executable ("" if unknown) and environment ({} if unknown)."""
+    """A process of this node.
+
+    exe: "" if unknown; environ: None if it is not ours to see; started: seconds since the epoch, 0 if unknown; uid: of
+    its user.
+    """
 
     pid: int
     argv: tuple[str, ...]
     exe: str = ""
-    environ: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] | None = None
+    started: float = 0.0
+    uid: int = 0
 
     @property
     def name(self) -> str:
         """The base name of what was started."""
         return os.path.basename(self.exe or (self.argv[0] if self.argv else ""))
+
+    def option(self, name: str) -> str:
+        """The value of an option of its command line, as `--name VALUE` or `--name=VALUE`; "" for none."""
+        for at, word in enumerate(self.argv):
+            if word.startswith(f"{name}="):
+                return word.partition("=")[2]
+            if word == name and at + 1 < len(self.argv):
+                return self.argv[at + 1]
+        return ""
 
 
 @dataclass(frozen=True)
@@ -45,9 +63,9 @@ class Node:
     """A machine. root: of its files, "/" for this one.
 
     A fixture's tree has beside it (`root`/../) commands.json: {"docker info": {"status": 0, "stdout": "…"}} for what
-    commands say there, and processes.json: [{"pid": 1, "argv": […], "exe": "…", "environ": {…}}]; nodes.json:
-    {"/dev/nvidia0": {"kind": "char", "major": 195, "minor": 0, "mode": "0666", "uid": 0, "gid": 0}} for what cannot be
-    kept in a repository. On this machine the real things are asked.
+    commands say there, and processes.json: [{"pid": 1, "argv": […], "exe": "…", "environ": {…}, "started": 0}];
+    nodes.json: {"/dev/nvidia0": {"major": 195, "minor": 0, "mode": "0666", "uid": 0, "gid": 0, "label": "…"}} for what
+    cannot be kept in a repository; clock.json: the time, in seconds. On this machine the real things are asked.
     """
 
     root: str = "/"
@@ -101,7 +119,10 @@ class Node:
     def read(self, path: str, default: str | None = None) -> str:
         """A file's text. default: what an absent file means, without one FileNotFoundError. Raises Unreadable."""
         try:
-            with open(self.place(path), "rb") as file:
+            fd = os.open(self.place(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(fd, "rb") as file:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    raise Unreadable(f"{path} is no regular file")
                 return file.read(LARGEST).decode("utf-8", "replace")
         except (FileNotFoundError, NotADirectoryError):
             if default is None:
@@ -157,6 +178,26 @@ class Node:
         number = (os.major(status.st_rdev), os.minor(status.st_rdev))
         return (*number, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
 
+    def label(self, path: str) -> str:
+        """The SELinux label of a file, "" for none."""
+        if path in self._nodes:
+            return str(self._nodes[path].get("label", ""))
+        try:
+            return os.getxattr(self.place(path), "security.selinux").rstrip(b"\0").decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def link(self, path: str) -> str:
+        """Where a link points, as it is written; "" for what is no link."""
+        try:
+            return os.readlink(self.place(os.path.dirname(path)) + "/" + os.path.basename(path))
+        except OSError:
+            return ""
+
+    def now(self) -> float:
+        """The time, in seconds since the epoch."""
+        return time.time() if self.is_real else float(str(self._beside("clock.json", 0)))
+
     def status(self, path: str) -> os.stat_result | None:
         """The status of what a path leads to, or None where there is nothing."""
         try:
@@ -172,15 +213,26 @@ class Node:
 
     def run(self, *argv: str, seconds: float = PATIENCE) -> tuple[int, str, str] | None:
         """Status, stdout and stderr of a command that only looks; None where the program is not there or hangs."""
-        if not self.is_real:
-            said = self._commands.get(" ".join(argv))
-            if said is None:
-                return None
-            return int(str(said.get("status", 0))), str(said.get("stdout", "")), str(said.get("stderr", ""))
+        if argv not in self._said:
+            self._said[argv] = self._ask(argv, seconds) if self.is_real else self._scripted(argv)
+        return self._said[argv]
+
+    @cached_property
+    def _said(self) -> dict[tuple[str, ...], tuple[int, str, str] | None]:
+        return {}
+
+    def _scripted(self, argv: tuple[str, ...]) -> tuple[int, str, str] | None:
+        said = self._commands.get(" ".join(argv))
+        if said is None:
+            return None
+        return int(str(said.get("status", 0))), str(said.get("stdout", "")), str(said.get("stderr", ""))
+
+    def _ask(self, argv: tuple[str, ...], seconds: float) -> tuple[int, str, str] | None:
         program = self.which(argv[0])
         if not program:
             return None
-        env = {"PATH": ":".join(PATH), "LC_ALL": "C", "HOME": os.environ.get("HOME", "/")}
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        env = {"PATH": ":".join(PATH), "LC_ALL": "C", "HOME": "/", **kept}
         try:
             done = subprocess.run(
                 [program, *argv[1:]], capture_output=True, text=True, timeout=seconds, check=False, env=env
@@ -199,7 +251,14 @@ class Node:
             found = self._beside("processes.json", [])
             assert isinstance(found, list)  # noqa: S101  # a fixture's form
             return [
-                Process(int(one.get("pid", 1)), tuple(one["argv"]), one.get("exe", ""), one.get("environ", {}))
+                Process(
+                    int(one.get("pid", 1)),
+                    tuple(one["argv"]),
+                    one.get("exe", ""),
+                    one.get("environ", {}),
+                    float(one.get("started", 0)),
+                    int(one.get("uid", 0)),
+                )
                 for one in found
             ]
         return list(_real_processes())
@@ -211,11 +270,12 @@ def _real_processes() -> Iterator[Process]:
     for process in psutil.process_iter():
         with process.oneshot():
             try:
-                argv = tuple(process.cmdline())
+                argv, started, uid = tuple(process.cmdline()), process.create_time(), process.uids().real
             except psutil.Error:
                 continue
+            exe, environ = "", None
             try:
                 exe, environ = process.exe(), process.environ()
             except psutil.Error:  # not ours to see
-                exe, environ = "", {}
-            yield Process(process.pid, argv, exe, environ)
+                pass
+            yield Process(process.pid, argv, exe, environ, started, uid)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gpuhook.doctor.model import Finding, Report
 from gpuhook.doctor.node import Node
@@ -28,20 +29,35 @@ def page(report: Report, *, verbose: bool = False) -> Iterator[str]:
     """The report as lines of text; verbose: also what is fine."""
     style = Style.of(sys.stdout)
     width = max(60, min(110, shutil.get_terminal_size((80, 24)).columns))
-    yield f"{_mark(report.verdict, style)} {style.bold(VERDICTS[report.verdict])}"
+    mark = style.good() if report.verdict == "note" else _mark(report.verdict, style)
+    yield f"{mark} {style.bold(VERDICTS[report.verdict])}"
     for level in ORDER if verbose else ORDER[:-1]:
         for finding in report.findings:
             if finding.level == level:
                 yield ""
                 yield from _finding(finding, style, width)
+    if verbose or report.verdict in ("warning", "failure"):
+        yield ""
+        yield from (_version(name, text, width) for name, text in report.versions.items())
     yield ""
-    yield style.paint(
-        "2", f"{len(report.findings)} findings in {report.seconds:g} s; gpuhook why REFERENCE tells more"
-    )
+    fine = sum(finding.level == "ok" for finding in report.findings)
+    told = f"{counted(len(report.findings) - fine, 'finding')}, {fine} more ok, in {report.seconds:g} s"
+    yield style.paint("2", f"{told}; gpuhook why REFERENCE tells more")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, in words: "1 finding", "2 findings"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _version(name: str, text: str, width: int) -> str:
+    line = f"  {name}: {printable(text)}"
+    return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def _mark(level: str, style: Style) -> str:
-    return {"failure": style.bad, "warning": style.warn, "skipped": style.warn}.get(level, style.good)()
+    marks = {"failure": style.bad, "warning": style.warn, "skipped": style.warn, "note": style.plain}
+    return marks.get(level, style.good)()
 
 
 def _finding(finding: Finding, style: Style, width: int) -> Iterator[str]:
@@ -67,16 +83,11 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
 
 
 def markdown(report: Report, node: Node) -> Iterator[str]:
-    """The report to paste into an issue; this machine's and its users' names are masked."""
-    secrets = (
-        [socket.gethostname(), os.environ.get("USER", ""), os.environ.get("SUDO_USER", "")] if node.is_real else []
-    )
-    names = {name: mask for name, mask in zip(secrets, ("HOST", "USER", "USER"), strict=False) if len(name) > 2}
+    """The report to paste into an issue; names, ids and secrets are masked."""
+    names = names_of(node)
 
-    def masked(text: str) -> str:
-        for name, mask in names.items():
-            text = text.replace(name, f"<{mask}>")
-        return printable(text).replace("|", "\\|")
+    def told(text: str) -> str:
+        return masked(printable(text), names).replace("|", "\\|")
 
     yield f"### gpuhook doctor: {VERDICTS[report.verdict]}"
     yield ""
@@ -85,6 +96,38 @@ def markdown(report: Report, node: Node) -> Iterator[str]:
     for finding in sorted(report.findings, key=lambda one: ORDER.index(one.level)):
         if finding.level != "ok":
             seen = "; ".join(f"{one.where} {one.found}".strip() for one in finding.evidence)
-            yield f"| {finding.level} | {finding.slug} | {masked(finding.text)} | {masked(seen)} |"
+            yield f"| {finding.level} | {finding.slug} | {told(finding.text)} | {told(seen)} |"
     yield ""
-    yield from (f"- {name}: `{masked(version)}`" for name, version in report.versions.items())
+    yield from (f"- {name}: `{told(version)}`" for name, version in report.versions.items())
+
+
+def names_of(node: Node) -> dict[str, str]:
+    """The names that tell whose machine it is, and what stands for them."""
+    hosts = [node.read("/etc/hostname", "").strip()]
+    users = [name for name in node.listdir("/home") if name != "lost+found"]
+    if node.is_real:
+        hosts.append(socket.gethostname())
+        users += [os.environ.get("USER", ""), os.environ.get("SUDO_USER", "")]
+    hosts += [name.partition(".")[0] for name in hosts]
+    found = {**dict.fromkeys(hosts, "<host>"), **dict.fromkeys(users, "<user>")}
+    return {name: mask for name, mask in found.items() if len(name) > 2 and name not in KEPT}
+
+
+KEPT = ("root", "localhost", "docker", "nvidia", "podman", "kubelet", "containerd")
+SECRETS = (
+    (re.compile(r"(?i)\b(\w*(?:token|secret|passw(?:or)?d|api_?key)\w*\s*[=:]\s*)\S+"), r"\1<secret>"),
+    (re.compile(r"://[^/\s@]+@"), "://<secret>@"),
+    (re.compile(r"\b(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), r"\1-<uuid>"),
+    (re.compile(r"(/home/)[^/\s]+"), r"\1<user>"),
+    (re.compile(r"\bcontainer \S+:"), "container <name>:"),
+    (re.compile(r"\b(?!127\.|0\.)\d{1,3}(?:\.\d{1,3}){3}\b"), "<address>"),
+)
+
+
+def masked(text: str, names: Mapping[str, str]) -> str:
+    """A text without names, ids, addresses and secrets."""
+    for pattern, mask in SECRETS:
+        text = pattern.sub(mask, text)
+    for name in sorted(names, key=len, reverse=True):
+        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", names[name], text)
+    return text

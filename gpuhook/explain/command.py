@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--image-json", metavar="FILE", help="docker or podman inspect of anything; - for stdin")
     made.add_argument("--env", metavar="NAME=VALUE", action="append", help="a container with these variables")
     made.add_argument("--config", metavar="FILE", default="", help="this config.toml instead of the node's")
+    made.add_argument("--last-failure", action="store_true", help="the last container that this node's hook refused")
     made.add_argument("-v", "--verbose", action="store_true", help="every operation of the plan")
     made.add_argument("--json", action="store_true", help="for programs; see --schema")
     made.add_argument("--schema", action="store_true", help="print the JSON Schema of --json")
@@ -45,6 +46,10 @@ def main(argv: list[str]) -> int:
 
         sys.stdout.write(json.dumps(Explanation.model_json_schema(), indent=2, sort_keys=True) + "\n")
         return 0
+    if given.last_failure:
+        from gpuhook.explain import last
+
+        return last.show(as_json=given.json)
     told = [explain(subject, given.config) for subject in subjects(given)]
     if given.json:
         many = [one.model_dump(mode="json") for one in told]

@@ -6,12 +6,17 @@ import posix
 
 from gpuhook.backend.cli import configure_argv, look_around
 from gpuhook.backend.start import cgroup_warnings, choose_program
+from gpuhook.doctor.contained import findings
+from gpuhook.doctor.contained.case import Case
+from gpuhook.doctor.model import Finding
+from gpuhook.doctor.node import Node
 from gpuhook.driver.model import Gpu, Inventory
-from gpuhook.errors import BadRequirement, GpuhookError
+from gpuhook.errors import GpuhookError
 from gpuhook.explain import model
 from gpuhook.explain.subject import Subject
 from gpuhook.kernel.files import read_file
 from gpuhook.oci.state import State
+from gpuhook.refusals import BadRequirement
 from gpuhook.request.build import build_request
 from gpuhook.request.devices import choose_devices, is_legacy
 from gpuhook.request.model import DeviceChoice, Request
@@ -51,6 +56,7 @@ class Telling:
         self.settings = Settings()
         self.parts: dict[str, object] = {"asked": [], "warnings": []}
         self.verdict, self.summary = "skip", ""
+        self.request: Request | None = None
 
     def decide(self, config: str) -> None:
         """All steps, in the order of the hook."""
@@ -75,7 +81,7 @@ class Telling:
             self.summary = why_not(self.subject, bool(warnings))
             return
         self.verdict = "inject"
-        request = build_request(_state(self.subject), bundle, self.settings, choice, warnings)
+        self.request = request = build_request(_state(self.subject), bundle, self.settings, choice, warnings)
         self._warn((*request.warnings, *cgroup_warnings(request, self.settings)))
         self.parts["capabilities"] = [capability(name, request, self.subject, self.settings) for name in CAPABILITIES]
         self._backend(request)
@@ -173,6 +179,17 @@ class Telling:
         assert isinstance(warnings, list)  # noqa: S101  # made in __init__
         warnings += [problem(*pair) for pair in pairs]
 
+    def _look(self) -> None:
+        """What the checks of the doctor say of this container, where the hook's own words do not say it."""
+        told = self.parts["warnings"]
+        error = self.parts.get("error")
+        assert isinstance(told, list)  # noqa: S101  # made in __init__
+        known = {one.reference for one in [*told, *([error] if error else [])]}
+        found = list(findings(Case(self.subject, self.settings, Node(), self.request)))
+        new = [one for one in found if one.slug not in known]
+        told += [_problem_of(one) for one in new if one.level in ("warning", "failure")]
+        self.parts["notes"] = [_problem_of(one) for one in new if one.level == "note"]
+
     def refused(self, error: GpuhookError) -> model.Explanation:
         """The container would not start."""
         self.verdict, self.summary = "refuse", error.text
@@ -181,6 +198,7 @@ class Telling:
 
     def done(self) -> model.Explanation:
         """The explanation."""
+        self._look()
         head = {"container": self.subject.name, "source": self.subject.source}
         return model.Explanation.model_validate(
             {**head, "verdict": self.verdict, "summary": self.summary, **self.parts}
@@ -194,6 +212,11 @@ def _state(subject: Subject) -> State:
 def problem(reference: str, text: str, where: str = "", hint: str = "") -> model.Problem:
     """A warning or an error as the model has it."""
     return model.Problem(reference=reference, text=text, where=where, hint=hint)
+
+
+def _problem_of(finding: Finding) -> model.Problem:
+    where = finding.evidence[0].where if finding.evidence else ""
+    return problem(finding.slug, finding.text, where, "; ".join(finding.advice))
 
 
 def why_not(subject: Subject, ignored: bool) -> str:  # noqa: FBT001  # one caller

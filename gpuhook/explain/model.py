@@ -78,4 +78,5 @@ class Explanation(Model):
     plan: list[str] = Field(default_factory=list)
     absent: list[str] = Field(default_factory=list)
     warnings: list[Problem] = Field(default_factory=list)
+    notes: list[Problem] = Field(default_factory=list)
     error: Problem | None = None

@@ -49,6 +49,8 @@ def render(told: Explanation, page: Page, *, verbose: bool) -> Iterator[str]:
         yield f"  reference: {told.error.reference}"
     for warning in told.warnings:
         yield f"{style.warn()} {warning.reference}: {printable(warning.text)}"
+    for note in told.notes:
+        yield f"{style.plain()} {note.reference}: {printable(note.text)}"
     sections = (
         ("asked", [(f.what, f"{f.value or '(empty)'}  [{_place(f.where, f.effect)}]") for f in told.asked]),
         ("this node", [(f.what, f"{f.value}  [{f.where}]") for f in told.node]),

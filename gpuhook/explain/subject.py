@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuhook.errors import BadBundle, Usage
+from gpuhook.explain.traits import Traits, of_inspected, of_spec
+from gpuhook.explain.traits import items as _items
+from gpuhook.explain.traits import table as _table
 from gpuhook.oci.bundle import Bundle, Mount, read_bundle
 
 LARGEST = 64 << 20  # bytes of a description
@@ -20,7 +23,7 @@ class Subject:
     """A container as the hook would see it.
 
     name: for people; source: where it was read; bundle: what the hook would read; places: where each variable and
-    mount stands; remarks: (slug, text) of what the description itself shows.
+    mount stands; remarks: (slug, text) of what the description itself shows; traits: what else is known of it.
     """
 
     name: str
@@ -28,6 +31,7 @@ class Subject:
     bundle: Bundle
     places: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[tuple[str, str], ...] = ()
+    traits: Traits = field(default_factory=Traits)
 
     def place(self, name: str) -> str:
         """Where a variable or a mount's destination stands in the source."""
@@ -43,7 +47,7 @@ def from_bundle(folder: str) -> Subject:
     places = {entry.partition("=")[0]: f"config.json: process.env[{n}]" for n, entry in enumerate(entries) if entry}
     places |= {mount.destination: f"config.json: mounts[{mount.index}]" for mount in bundle.mounts}
     hooks = spec.get("hooks") or {}
-    return Subject(Path(path).name, path, bundle, places, _hook_remarks(hooks))
+    return Subject(Path(path).name, path, bundle, places, _hook_remarks(hooks), of_spec(spec, path))
 
 
 def _hook_remarks(hooks: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -87,14 +91,6 @@ def parse(text: str, source: str) -> Any:
         raise BadBundle(f"it is not JSON: {fault}", where=source) from fault
 
 
-def _table(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _items(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _inspected(item: dict[str, Any], source: str) -> Subject:
     config, host = _table(item.get("Config") or item.get("ContainerConfig")), _table(item.get("HostConfig"))
     entries = [entry for entry in _items(config.get("Env")) if isinstance(entry, str) and "=" in entry]
@@ -114,7 +110,7 @@ def _inspected(item: dict[str, Any], source: str) -> Subject:
     name = str(item.get("Name") or next(iter(_items(item.get("RepoTags"))), "") or item.get("Id", ""))[:80].lstrip("/")
     if host and not requested:
         remarks += _runtime_remark(str(host.get("Runtime") or item.get("OCIRuntime") or ""))
-    return Subject(name, source, _bundle(env, mounts, privileged=privileged), places, remarks)
+    return Subject(name, source, _bundle(env, mounts, privileged=privileged), places, remarks, of_inspected(item))
 
 
 def _runtime_remark(runtime: str) -> tuple[tuple[str, str], ...]:

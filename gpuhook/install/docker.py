@@ -45,7 +45,7 @@ def restarts(_host: Host) -> tuple[tuple[str, ...], ...]:
 
 def config_path(host: Host) -> str:
     """The daemon.json that this machine's dockerd reads."""
-    for _, _, line in _option_lines(host):
+    for _, _, line in option_lines(host):
         if found := CONFIG_OPTION.search(line):
             return found[1]
     return CONFIG
@@ -85,7 +85,7 @@ def _require_docker(wish: Wish) -> None:
         )
 
 
-def _option_lines(host: Host) -> list[tuple[str, int, str]]:
+def option_lines(host: Host) -> list[tuple[str, int, str]]:
     """File, line number and text of what dockerd may get as options, comments left out."""
     found = []
     for path in (path for pattern in OPTION_FILES for path in host.glob(pattern)):
@@ -97,7 +97,7 @@ def _option_lines(host: Host) -> list[tuple[str, int, str]]:
 
 def _require_no_option(wish: Wish, path: str) -> None:
     options = {"--add-runtime": "runtimes", **({"--default-runtime": "default-runtime"} if wish.default else {})}
-    for file, number, line in _option_lines(wish.host):
+    for file, number, line in option_lines(wish.host):
         for option, key in options.items():
             if option in line:
                 raise DaemonJsonInvalid(

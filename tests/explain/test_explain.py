@@ -238,3 +238,24 @@ def test_the_stand_in_for_the_pid_is_never_shown(node: Node, recorder: Path) -> 
     found = told(node(cli=f'path = "{recorder}"\n'), "NVIDIA_VISIBLE_DEVICES=0")
     assert "--pid=PID" in found.command
     assert str(PID) not in found.model_dump_json()
+
+
+def test_what_the_doctor_knows_of_containers_is_told(node: Node) -> None:
+    """Warnings and notes of its checks, with the hook's own warnings: of the inspected container and its request."""
+    item = {
+        "Name": "/web",
+        "Config": {"Env": ["NVIDIA_VISIBLE_DEVICES=0", "NVIDIA_DRIVER_CAPABILITIES=utility"]},
+        "HostConfig": {"Runtime": "nvidia", "Privileged": True, "ReadonlyRootfs": True},
+    }
+    [subject] = from_inspect(json.dumps([item]), "x")
+    found = explain(subject, node())
+    assert "privileged-sees-all" in [warning.reference for warning in found.warnings]
+    assert {"caps-compute", "rootfs-readonly"} <= {note.reference for note in found.notes}
+
+
+def test_a_cause_is_told_once(node: Node) -> None:
+    """Where the hook refuses for a cause, no check repeats it."""
+    found = told(node(), "NVIDIA_VISIBLE_DEVICES=0", "NVIDIA_IMEX_CHANNELS=7")
+    assert found.error is not None
+    assert found.error.reference == "imex"
+    assert "imex" not in [one.reference for one in (*found.warnings, *found.notes)]

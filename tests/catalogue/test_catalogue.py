@@ -11,12 +11,13 @@ from gpuhook import errors, refusals
 from gpuhook.catalogue import entries
 from gpuhook.errors import GpuhookError
 from gpuhook.hook import main
+from gpuhook.install import errors as install_errors
 from tools.diagnoses import text
 
 REFERENCES = sorted(
     {
         kind.reference
-        for module in (errors, refusals)
+        for module in (errors, refusals, install_errors)
         for _, kind in inspect.getmembers(module, inspect.isclass)
         if issubclass(kind, GpuhookError)
     }

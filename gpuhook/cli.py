@@ -9,6 +9,7 @@ from gpuhook.errors import Usage
 COMMANDS = {
     "explain": ("gpuhook.explain.command", "why a container gets its GPUs, or does not"),
     "doctor": ("gpuhook.doctor.command", "check this node, one line a finding, and say what to do"),
+    "ps": ("gpuhook.ps.command", "which container and which process uses, or may use, which GPU"),
     "why": ("gpuhook.catalogue.why", "what the reference of a message means, and what to do"),
     "install": ("gpuhook.install.add", "register gpuhook with Docker, containerd, Podman or CRI-O"),
     "uninstall": ("gpuhook.install.remove", "put back what stood there before"),

@@ -25,18 +25,28 @@ YES, NO = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FAL
 SWITCHES = ("debug", "version", "help", "h")
 
 
+class Attempt:
+    """What is known of a container's start so far, should it fail. stage: "" until it is one that works."""
+
+    stage = id = bundle = failure_log = ""
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one command line (without the program's name) and return its exit status.
 
     Raises nothing: an error of ours is one message on stderr, anything unforeseen as well.
     """
+    attempt = Attempt()
     try:
-        return _dispatch(sys.argv[1:] if argv is None else argv)
+        return _dispatch(sys.argv[1:] if argv is None else argv, attempt)
     except GpuhookError as error:
         print_error(error.render())
+        _keep(error, attempt)
         return error.exit_status
-    except Exception as fault:  # noqa: BLE001  # the one broad handler: a traceback would help nobody on a node
-        return unforeseen(fault)
+    except Exception as fault:  # noqa: BLE001  # a traceback would help nobody on a node
+        status = unforeseen(fault)
+        _keep(_as_error(fault), attempt)
+        return status
 
 
 def launch() -> None:
@@ -49,7 +59,7 @@ def launch() -> None:
     posix._exit(status)  # noqa: SLF001  # that is its name
 
 
-def _dispatch(argv: list[str]) -> int:
+def _dispatch(argv: list[str], attempt: Attempt) -> int:
     options, words = parse(argv)
     if options.get("version") == "true":
         from gpuhook import __version__
@@ -60,7 +70,7 @@ def _dispatch(argv: list[str]) -> int:
         from gpuhook.cli import dispatch
 
         return dispatch(argv, options, words)
-    return run(words[0], options.get("config", ""), debug=options.get("debug") == "true")
+    return run(words[0], options.get("config", ""), attempt, debug=options.get("debug") == "true")
 
 
 def parse(argv: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -91,10 +101,11 @@ def parse(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     return options, words
 
 
-def run(stage: str, config: str = "", *, debug: bool = False) -> int:
+def run(stage: str, config: str, attempt: Attempt, *, debug: bool = False) -> int:
     """Do a stage's work for the container whose state is on stdin; config: a file that must exist, "" for the usual.
 
-    Returns the exit status; where nvidia-container-cli does the work, this process becomes it and does not return.
+    attempt: is told what becomes known. Returns the exit status; where nvidia-container-cli does the work, this
+    process becomes it and does not return.
     Raises GpuhookError.
     """
     if stage in IDLE:
@@ -111,9 +122,12 @@ def run(stage: str, config: str = "", *, debug: bool = False) -> int:
         from gpuhook import note
 
         note.debug = True
+    attempt.stage = stage
     state = read_state()
+    attempt.id, attempt.bundle = state.id, state.bundle
     bundle = read_bundle(state.bundle)
     settings, choice, warnings = _decide(bundle, config)
+    attempt.failure_log = settings.failure_log
     if choice is None:
         _warn(warnings)
         return 0
@@ -185,17 +199,32 @@ def print_error(text: str) -> None:
 
 def unforeseen(fault: Exception) -> int:
     """Report a fault of gpuhook itself in a line; the whole trace with GPUHOOK_DEBUG=1."""
-    error = GpuhookError(
-        f"{type(fault).__name__}: {fault}",
-        where=_place(fault),
-        hint="this is a fault of gpuhook: please report it with this line; GPUHOOK_DEBUG=1 shows more",
-    )
-    print_error(error.render())
+    print_error(_as_error(fault).render())
     if posix.environ.get(b"GPUHOOK_DEBUG"):
         from traceback import print_exception
 
         print_exception(fault)
     return 1
+
+
+def _as_error(fault: Exception) -> GpuhookError:
+    return GpuhookError(
+        f"{type(fault).__name__}: {fault}",
+        where=_place(fault),
+        hint="this is a fault of gpuhook: please report it with this line; GPUHOOK_DEBUG=1 shows more",
+    )
+
+
+def _keep(error: GpuhookError, attempt: Attempt) -> None:
+    """A stage's failure also goes to where people find it later; what prevents that is not told over the failure."""
+    if not attempt.stage:
+        return
+    try:
+        from gpuhook.failures import keep
+
+        keep(error, attempt)
+    except Exception:  # noqa: BLE001  # the failure has been told, and its exit status is what counts
+        return
 
 
 def _place(fault: Exception) -> str:

@@ -198,6 +198,7 @@ KEYS = {
     "no_additional_gids_for_device_nodes": "features.no-additional-gids-for-device-nodes",
     "backend": "gpuhook.backend",
     "write_into_volumes": "gpuhook.write-into-volumes",
+    "failure_log": "gpuhook.failure-log",
 }
 
 

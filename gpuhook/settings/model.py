@@ -40,6 +40,12 @@ def _program(text: str) -> str:
     return text
 
 
+def _place(text: str) -> str:
+    if text and (not text.startswith("/") or text.endswith("/")):
+        raise Refused("the absolute path of a file, or empty for none")
+    return text
+
+
 def words(text: str) -> tuple[str, ...]:
     """The elements of a text with commas between them, without blanks around them, the empty ones left out."""
     return tuple(word for part in text.split(",") if (word := part.strip()))
@@ -59,6 +65,7 @@ def _lowered(text: object) -> object:
 
 Plain = Annotated[str, AfterValidator(_plain)]
 Program = Annotated[Plain, AfterValidator(_program)]
+Place = Annotated[Plain, AfterValidator(_place)]
 Variable = Annotated[str, AfterValidator(_variable)]
 Plains = list[Plain]
 Capabilities = Annotated[str, AfterValidator(_capabilities)]
@@ -179,6 +186,7 @@ class Gpuhook(Table):
         default=False,
         description="whether driver files may be mounted into folders that a volume of the user covers",
     )
+    failure_log: Place = Field(default="", description="a file that gets a line for each failure of the hook")
 
 
 class ConfigFile(Table):

@@ -65,3 +65,4 @@ class Settings(Value):
 
     backend: str = "auto"
     write_into_volumes: bool = False
+    failure_log: str = ""

@@ -18,14 +18,14 @@ FLOOR = {
     "backend": 5,
     **dict.fromkeys(("settings.model", "settings.reader", "settings.decide"), 6),
 }
-EDGES = ("install", "catalogue", "explain", "doctor")  # for people: they may import every room below, and each other
+EDGES = ("install", "catalogue", "explain", "doctor", "ps")  # for people: they may import every room, and each other
 ENTRY = 8  # every module without a floor of its own: hook, cli, launchers
 WARM = ("settings.model", "settings.reader", "settings.decide", "settings.grammar", "settings.tokens")
 WARM_ENTRIES = ("archive", "launchers", "cli", "terminal")
 # Third parties, and the rooms that may know them.
 THIRD_PARTIES = {
     "toml": ("settings", "install"),
-    "pydantic": ("settings", "catalogue", "explain", "doctor"),
+    "pydantic": ("settings", "catalogue", "explain", "doctor", "ps"),
     "psutil": ("doctor", "ps"),
 }
 COSTLY = frozenset(

@@ -77,6 +77,7 @@ def test_every_key_has_one_setting() -> None:
         *((KEYS[name], "true", name, True) for name in FEATURES),
         ("gpuhook.backend", '"embedded"', "backend", "embedded"),
         ("gpuhook.write-into-volumes", "true", "write_into_volumes", True),
+        ("gpuhook.failure-log", '"/var/log/gpuhook.log"', "failure_log", "/var/log/gpuhook.log"),
     ],
 )
 def test_each_key_decides_its_setting(key: str, value: str, setting: str, decided: object) -> None:
@@ -166,6 +167,8 @@ def test_a_typo_in_an_enumeration_gets_its_nearest_word() -> None:
         ("features = true", 1, "features is true and must be a table"),
         ("[features]\ndisable-imex-channel-creation = 1", 2, "must be true or false"),
         ('[nvidia-container-cli]\npath = "../x"', 2, 'is "../x" and must be an absolute path'),
+        ('[gpuhook]\nfailure-log = "x.log"', 2, 'is "x.log" and must be the absolute path of a file'),
+        ('[gpuhook]\nfailure-log = "/var/log/"', 2, 'is "/var/log/" and must be the absolute path of a file'),
         ("[nvidia-container-cli]\n\nNO-CGROUPS = 0", 3, "nvidia-container-cli.no-cgroups is the number 0"),
         ("[NVIDIA-CONTAINER-CLI]\nno-pivot = 0", 2, "nvidia-container-cli.no-pivot is the number 0"),
         ("[nvidia-container-cli]\nno-pivot = 0\nroot = 1\nuser = 2", 2, "(and 2 more)"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gpuhook.errors import Usage
+from gpuhook.errors import GpuhookError, Usage
 
 COMMANDS = {
     "explain": ("gpuhook.explain.command", "why a container gets its GPUs, or does not"),
@@ -49,8 +49,21 @@ def help_text() -> str:
     return HELP.format(commands=rows)
 
 
-def dispatch(argv: list[str], options: dict[str, str], words: list[str]) -> int:
+def dispatch(options: dict[str, str], words: list[str]) -> int:
     """Run what is no stage of the hook: a command, or the help. Raises GpuhookError."""
+    if sys.stdout is None:  # closed by whoever started us
+        raise GpuhookError("there is no stdout to write to", where="stdout")
+    try:
+        return _run(options, words)
+    except BrokenPipeError:  # whoever read has seen enough
+        sys.stdout = None  # nothing is left to be flushed
+        return 1
+    except OSError as error:
+        sys.stdout = None
+        raise GpuhookError(f"cannot go on: {error.strerror}", where=str(error.filename or "stdout")) from error
+
+
+def _run(options: dict[str, str], words: list[str]) -> int:
     if options.get("help") == "true":
         sys.stdout.write(help_text())
         return 0
@@ -66,7 +79,8 @@ def dispatch(argv: list[str], options: dict[str, str], words: list[str]) -> int:
     from importlib import import_module
 
     module = import_module(COMMANDS[name][0])
-    run: int = module.main(argv[argv.index(name) + 1 :])
+    run: int = module.main(words[1:])
+    sys.stdout.flush()
     return run
 
 

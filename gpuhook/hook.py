@@ -53,8 +53,9 @@ def launch() -> None:
     """What a lean launcher calls: the command line of this process, then an exit without Python's own tidying up."""
     status = main()
     try:
-        sys.stdout.flush()
-    except (OSError, ValueError):  # closed or full: what was to be said is lost
+        if sys.stdout is not None:  # closed by whoever started us
+            sys.stdout.flush()
+    except (OSError, ValueError):  # full, or nobody reads: what was to be said is lost
         status = status or 1
     posix._exit(status)  # noqa: SLF001  # that is its name
 
@@ -69,7 +70,7 @@ def _dispatch(argv: list[str], attempt: Attempt) -> int:
     if not words or words[0] not in STAGES or options.get("help") == "true":
         from gpuhook.cli import dispatch
 
-        return dispatch(argv, options, words)
+        return dispatch(options, words)
     return run(words[0], options.get("config", ""), attempt, debug=options.get("debug") == "true")
 
 
@@ -186,7 +187,10 @@ def _warn(warnings: tuple[tuple[str, str], ...]) -> None:
 
 
 def _print(text: str) -> None:
-    posix.write(1, text.encode())
+    try:
+        posix.write(1, text.encode())
+    except OSError as error:
+        raise GpuhookError(f"cannot write to stdout: {error.strerror}", where="stdout") from error
 
 
 def print_error(text: str) -> None:

@@ -166,7 +166,8 @@ class Worker:
             if error.errno == EBUSY:  # a volume of this very file: as a foreign /etc, it is left as it is
                 note(f"the loader's cache is not updated: something is mounted at {CACHE}")
                 return
-            raise ApplyFailed(f"cannot replace {CACHE} in the container: {error.strerror}", where=CACHE) from error
+            text = f"cannot replace {CACHE} in the container: {error.strerror}"
+            raise ApplyFailed(text, where=CACHE, hint="it must be a file: remove what the image has there") from error
 
     @staticmethod
     def _drop(folder: int, name: str) -> None:

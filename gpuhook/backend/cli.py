@@ -169,5 +169,7 @@ def become(argv: tuple[str, ...], env: dict[bytes, bytes]) -> int:
         posix.execve(argv[0], [a.encode("utf-8", "surrogateescape") for a in argv], env)
     except (OSError, ValueError) as error:
         raise BackendMissing(
-            f"cannot execute {argv[0]}: {getattr(error, 'strerror', error)}", where=argv[0]
+            f"cannot execute {argv[0]}: {getattr(error, 'strerror', error)}",
+            where=argv[0],
+            hint="a script's interpreter may be missing, or the file is damaged: install nvidia-container-cli anew",
         ) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posix
 
+from gpuhook.backend.image import open_plain
 from gpuhook.driver.machine import this_machine
 from gpuhook.driver.tables import LIBRARIES, stem_of
 from gpuhook.driver.version import is_version
@@ -69,7 +70,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _entries(root: Root, name: str) -> list[CacheEntry]:
     """The names that lead to a library of this machine: its SONAME, its file's, and that without a number."""
     try:
-        fd = root.open_regular(f"{FOLDER}/{name}")
+        fd = open_plain(root, f"{FOLDER}/{name}")
         try:
             place, elf = root.path_of(fd), read_elf(fd)
         finally:

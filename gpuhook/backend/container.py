@@ -7,6 +7,7 @@ from select import select
 
 from gpuhook.kernel.beneath import same_file
 from gpuhook.kernel.files import read_file
+from gpuhook.kernel.libc import ENOSYS, missing_call
 from gpuhook.kernel.mounts import MountPoint, parse_mountinfo
 from gpuhook.refusals import BadContainer
 
@@ -33,22 +34,39 @@ class Container:
         self.proc = posix.open("/proc", posix.O_PATH | posix.O_DIRECTORY | posix.O_CLOEXEC)
         self.host_namespace = posix.open("/proc/self/ns/mnt", posix.O_RDONLY | posix.O_CLOEXEC)
         try:
+            self._refuse_other_procfs()
             self._refuse_own_namespace()
             self.mounts = {point.id: point for point in _mounts(f"/proc/{pid}/mountinfo")}
             self.host_devices = frozenset(point.device for point in _mounts("/proc/self/mountinfo"))
             self.owner = (self._outside_id("uid_map"), self._outside_id("gid_map"))
         except (OSError, ValueError) as error:
             raise BadContainer(f"cannot read about process {pid}: {error}", where=f"/proc/{pid}", hint=HINT) from error
-        self._refuse_dead()
+        self.refuse_dead()
         self.root_status = self._root()
 
     def _hold(self) -> int:
         try:
             return posix.pidfd_open(self.pid)
         except OSError as error:
+            if error.errno == ENOSYS:
+                raise missing_call("pidfd_open") from error
             raise BadContainer(
                 f"the container's process {self.pid} does not exist: {error.strerror}", where="stdin: pid", hint=HINT
             ) from error
+
+    def _refuse_other_procfs(self) -> None:
+        """Refuse a /proc that counts processes otherwise than we do: /proc/PID is somebody else there (AC-59).
+
+        fdinfo shows a pidfd's number as that procfs has it (pidfd_open(2)).
+        """
+        lines = read_file(f"/proc/self/fdinfo/{self.pidfd}", 4096)[0].split(b"\n")
+        number = next((line.split()[1] for line in lines if line.startswith(b"Pid:")), b"")
+        if number != str(self.pid).encode():
+            raise BadContainer(
+                f"/proc shows other processes than ours: {self.pid} is {number.decode() or 'nobody'} there",
+                where="stdin: pid",
+                hint="register gpuhook as a prestart or createRuntime hook",
+            )
 
     def _refuse_own_namespace(self) -> None:
         if same_file(posix.stat(f"/proc/{self.pid}/ns/mnt"), posix.fstat(self.host_namespace)):
@@ -58,8 +76,11 @@ class Container:
                 hint=HINT,
             )
 
-    def _refuse_dead(self) -> None:
-        """What was read under /proc/PID is this process's only if it still lives (a pidfd is readable at its end)."""
+    def refuse_dead(self) -> None:
+        """Raise BadContainer if it has ended (a pidfd is readable then).
+
+        What was read under /proc/PID is its own only if it still lives afterwards.
+        """
         if select([self.pidfd], [], [], 0)[0]:
             raise BadContainer(f"the container's process {self.pid} has ended", where="stdin: pid", hint=HINT)
 

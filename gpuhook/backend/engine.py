@@ -15,12 +15,13 @@ from gpuhook.backend.log import start_log
 from gpuhook.backend.sources import open_sources
 from gpuhook.backend.survey import survey
 from gpuhook.driver.model import Host
-from gpuhook.kernel.child import run_in_child
+from gpuhook.errors import ConfigBroken
+from gpuhook.kernel.child import follow_parent, raise_limit_of_files, run_in_child
 from gpuhook.kernel.files import in_user_namespace
 from gpuhook.note import note, warn
 from gpuhook.plan.build import build_plan
 from gpuhook.plan.ops import Allow, Image, Omit, Plan
-from gpuhook.refusals import DriverFault, KernelTooOld, NodeMissing
+from gpuhook.refusals import DriverFault, NodeMissing
 from gpuhook.value import Value
 
 TYPE_CHECKING = False
@@ -28,10 +29,13 @@ if TYPE_CHECKING:
     from gpuhook.backend.sources import Sources
     from gpuhook.driver.model import Gpu, Inventory, Selection
     from gpuhook.kernel.undo import Undo
+    from gpuhook.loader.cache import Cache
     from gpuhook.request.model import Request
     from gpuhook.settings.values import Settings
 
-DEADLINE = 10.0  # seconds for everything inside the container
+DEADLINE = 8.0  # seconds for everything inside the container: a runtime that waits for us may give up after ten
+TASK = "configuring the container"
+DAMAGED = b"damaged"  # the worker's answer where it found a loader cache that it could not use
 EVERYTHING, USUAL = Omit(), Image()
 
 
@@ -66,13 +70,13 @@ def prepare(
 
     Nothing is changed but, with `load_kmods`, what lacks of the driver's modules and nodes on the host.
     host: where the driver is, by default as the settings say; omit: what the caller does not want.
-    Warnings and notes are said. Raises GpuhookError.
+    Warnings and notes are said, but for the request's own. Raises GpuhookError.
     """
     host = host or host_of(settings)
     inventory, chosen, warnings = survey(request, settings, host, search_path())
     check_requirements(request, inventory, chosen.gpus)
     require_nodes(request, inventory)
-    plan = build_plan(request, inventory, chosen, image, (*request.warnings, *warnings), omit)
+    plan = build_plan(request, inventory, chosen, image, warnings, omit)
     for reference, text in plan.warnings:
         warn(reference, text)
     for text in plan.notes:
@@ -100,12 +104,19 @@ def harden() -> None:
 
     posix.chdir("/")
     posix.umask(0o022)
+    raise_limit_of_files()
     posix.closerange(3, 1 << 16)
     prctl(PR_SET_DUMPABLE, 0)
 
 
 def host_of(settings: Settings) -> Host:
-    """Where the settings say that the driver is."""
+    """Where the settings say that the driver is. Raises ConfigBroken for a root that is no absolute path."""
+    if settings.cli_root and not settings.cli_root.startswith("/"):
+        raise ConfigBroken(
+            f"the driver root {settings.cli_root!r} is no absolute path",
+            where=f"{settings.source}: [nvidia-container-cli] root",
+            hint="write the path from / on, or take the line out",
+        )
     return Host(driver_root=settings.cli_root or "/", ldcache=settings.cli_ldcache or "/etc/ld.so.cache")
 
 
@@ -143,49 +154,53 @@ def carry_out(prepared: Prepared, settings: Settings) -> None:
     note(f"setting pid to {request.pid}")
     note(f"setting rootfs to {request.rootfs}")
     note(f"setting owner to {container.owner[0]}:{container.owner[1]}")
-    sources = _take(prepared.plan, prepared.inventory)
-    undo_rules = _allow(prepared.plan, request.pid) if prepared.with_rules else None
+    sources = open_sources(prepared.plan, prepared.inventory.host.driver_root)
+    undo_rules = _allow(prepared.plan, container) if prepared.with_rules else None
 
-    def work() -> bytes:
-        return _work(prepared, settings, container, sources)
+    def work(mended: Cache | None = None) -> bytes:
+        return _work(prepared, settings, container, sources, mended)
 
     try:
-        run_in_child(work, DEADLINE, "configuring the container")
+        if run_in_child(work, DEADLINE, TASK) == DAMAGED:
+            mended = _mended(container, settings)
+            run_in_child(lambda: work(mended), DEADLINE, TASK)
     except BaseException:
         if undo_rules is not None:
             undo_rules()
         raise
 
 
-def _take(draft: Plan, inventory: Inventory) -> Sources:
-    try:
-        return open_sources(draft, inventory.host.driver_root)
-    except OSError as error:
-        if error.errno in (38, 1):  # ENOSYS, or EPERM from a seccomp filter that does not know the call
-            raise KernelTooOld(
-                f"{error.strerror}: Linux {posix.uname().release} lacks a call that the embedded engine needs (5.12)",
-                hint="install nvidia-container-cli, which works on older kernels",
-            ) from error
-        raise
+def _mended(container: Container, settings: Settings) -> Cache:
+    """A cache in place of the container's damaged one; an empty one where none can be made."""
+    from gpuhook.backend.ldconfig import rebuild
+    from gpuhook.loader.cache import Cache
+
+    return rebuild(container, settings) or Cache()
 
 
-def _allow(draft: Plan, pid: int) -> Undo:
+def _allow(draft: Plan, container: Container) -> Undo:
     from gpuhook.kernel.cgroup import allow, find_group
 
     devices = [(op.major, op.minor) for op in draft.ops if isinstance(op, Allow)]
-    group = find_group(pid)
+    group = find_group(container.pid)
+    container.refuse_dead()  # else the number, and so the group, could be another container's by now (AC-60)
     note(f"detected cgroupv{group.version}: {group.folder}")
     for major, minor in devices:
         note(f"allowing device {major}:{minor}")
     return allow(group, devices)
 
 
-def _work(prepared: Prepared, settings: Settings, container: Container, sources: Sources) -> bytes:
-    """The child's part: from setns on nothing is imported and no path is opened but through the tree."""
+def _work(
+    prepared: Prepared, settings: Settings, container: Container, sources: Sources, mended: Cache | None
+) -> bytes:
+    """The child's part: from setns on nothing is imported and no path is opened but through the tree.
+
+    mended: what takes the place of a damaged loader cache. Returns DAMAGED, with nothing done, where that is needed.
+    """
     import sys
 
     from gpuhook.backend.apply import Worker
-    from gpuhook.backend.image import look, read_cache
+    from gpuhook.backend.image import CACHE, exists, look, read_cache
     from gpuhook.backend.tree import Tree
     from gpuhook.kernel import libc
 
@@ -193,8 +208,13 @@ def _work(prepared: Prepared, settings: Settings, container: Container, sources:
     sys.path.clear()
     libc.setns(container.pidfd, libc.CLONE_NEWNS)
     libc.make_files_as(*container.owner)
+    follow_parent()
     tree = Tree(container, write_into_volumes=settings.write_into_volumes)
     cache, cache_bytes = read_cache(tree.root)
+    if cache is None and exists(tree.root, CACHE):
+        if mended is None:
+            return DAMAGED
+        cache = mended if mended.entries else None
     image = with_compat(look(tree.root, cache), tree.root, prepared.request, settings)
     note(f"setting libraries directory to {image.lib64}")
     plan = build_plan(prepared.request, prepared.inventory, prepared.chosen, image, omit=prepared.omit)

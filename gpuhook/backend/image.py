@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import posix
 
+from gpuhook.kernel import libc
 from gpuhook.kernel.beneath import Root
+from gpuhook.kernel.files import is_regular, kind, read_fd
 from gpuhook.loader.cache import BadCache, Cache, folders, parse
 from gpuhook.note import note, warn
 from gpuhook.plan.ops import Image
@@ -68,13 +70,41 @@ def exists(root: Root, path: str) -> bool:
 def read_cache(root: Root) -> tuple[Cache | None, bytes]:
     """The container's loader cache and its bytes; None where there is none that the loader could use."""
     try:
-        data, _ = root.read(CACHE, CACHE_LIMIT)
+        data = _bytes_of_cache(root)
         cache = parse(data)
         if not cache.odd:
             return cache, data
-        note(f"{CACHE} of the container holds {cache.odd} paths that no ldconfig writes, a small one replaces it")
+        note(f"{CACHE} of the container holds {cache.odd} paths that no ldconfig writes")
     except OSError as error:
-        note(f"no usable {CACHE} in the container, a small one will do: {error.strerror}")
+        note(f"no usable {CACHE} in the container: {error.strerror}")
     except BadCache as error:
-        note(f"{CACHE} of the container is damaged, a small one replaces it: {error}")
+        note(f"{CACHE} of the container is damaged: {error}")
     return None, b""
+
+
+def _bytes_of_cache(root: Root) -> bytes:
+    fd = open_plain(root, CACHE)
+    try:
+        data = read_fd(fd, CACHE_LIMIT)
+    finally:
+        posix.close(fd)
+    if len(data) > CACHE_LIMIT:
+        raise OSError(27, f"it is larger than {CACHE_LIMIT >> 20} MiB", CACHE)
+    return data
+
+
+def open_plain(root: Root, path: str) -> int:
+    """A descriptor for reading of a regular file of the image's own; anything else is not opened at all (EINVAL).
+
+    A link may lead to a file of procfs or sysfs, which count as regular; merely reading some of those has effects.
+    """
+    fd = root.open(path)
+    try:
+        mode = posix.fstat(fd).st_mode
+        if not is_regular(mode):
+            raise OSError(22, f"it is {kind(mode)}, not a regular file", path)
+        if libc.filesystem_of(fd) in (libc.PROC_SUPER_MAGIC, libc.SYSFS_MAGIC):
+            raise OSError(22, "it leads to a file of the kernel", path)
+        return root.reopen(fd)
+    finally:
+        posix.close(fd)

@@ -18,6 +18,7 @@ NAME = "nvidia-container-cli"
 FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 OPTIONS = ("cuda-compat-mode", "no-create-imex-channels", "imex-channel")  # not known to every release
 MARK = b"# gpuhook launcher"  # in the second line of every launcher of ours
+SHORTEST = 64  # bytes of an ELF header
 LARGEST = 64 << 20  # bytes; the real program has some hundred KiB
 # e_machine (elf(5)) of programs that a machine can run.
 MACHINES = {"x86_64": (62, 3), "aarch64": (183, 40), "ppc64le": (21,)}
@@ -109,6 +110,8 @@ def _examine(path: str) -> dict[str, object]:
             data += part
     finally:
         posix.close(fd)
+    if len(head) < SHORTEST:
+        raise OSError(8, "it is cut short", path)
     return {
         "machine": int.from_bytes(head[18:20], "little" if head[5:6] == b"\1" else "big"),
         "ours": False,

@@ -9,6 +9,7 @@ import posix
 
 from gpuhook.kernel import libc
 from gpuhook.kernel.beneath import Root
+from gpuhook.kernel.child import RIGHTS
 from gpuhook.kernel.files import FORMAT, kind
 from gpuhook.note import note
 from gpuhook.plan.ops import Bind, Plan
@@ -75,7 +76,8 @@ def _open(root: Root, op: Bind, driver_root: str) -> Source | None:
         mount = libc.open_tree(fd, op.source)
         libc.mount_setattr(mount, attributes(op.flags), op.source)
     except OSError as fault:
-        raise ApplyFailed(f"cannot take {op.source} from the host: {fault.strerror}", where=op.source) from fault
+        text = f"cannot take {op.source} from the host: {fault.strerror}"
+        raise ApplyFailed(text, where=op.source, hint=RIGHTS) from fault
     finally:
         posix.close(fd)
     return Source(mount, status)

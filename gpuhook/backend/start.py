@@ -20,6 +20,8 @@ def start(request: Request, settings: Settings, *, debug: bool = False) -> int:
 
     Raises GpuhookError; nothing was changed then.
     """
+    # Before anything can fail: what is wrong with the configuration may be the reason.
+    say_warnings((*request.warnings, *cgroup_warnings(request, settings)))
     if settings.backend != "embedded":
         program, path = choose_program(settings, request.rootfs)
         if program is not None:
@@ -27,7 +29,6 @@ def start(request: Request, settings: Settings, *, debug: bool = False) -> int:
     preload("engine")
     from gpuhook.backend.engine import configure
 
-    say_warnings(cgroup_warnings(request, settings))
     return configure(request, settings)
 
 
@@ -61,7 +62,7 @@ def _hand_over(program: Program, path: str, request: Request, settings: Settings
             hint="install a newer libnvidia-container-tools",
         )
     around = look_around(settings)
-    say_warnings((*request.warnings, *around.warnings, *cgroup_warnings(request, settings)))
+    say_warnings(around.warnings)
     argv = configure_argv(program, request, settings, around, debug=debug)
     return become(argv, environment(posix.environ, settings, path))
 

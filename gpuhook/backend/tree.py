@@ -181,14 +181,21 @@ class Tree:
         point = self.refuse_shared(fd, path)
         if libc.mount_id(fd) == self.root_mount or self.write_into_volumes:
             return
-        status = posix.fstat(fd)
-        if f"{posix.major(status.st_dev)}:{posix.minor(status.st_dev)}" in self.container.host_devices:
+        if self._device(fd, point) in self.container.host_devices:
             volume = point.point.removeprefix(self.container.rootfs) if point is not None else path
             raise VolumeInTheWay(
                 f"driver files belong into {path}, but the volume {volume} of the host covers it",
                 where=path,
                 hint="mount the volume elsewhere, or set write-into-volumes = true under [gpuhook] in config.toml",
             )
+
+    @staticmethod
+    def _device(fd: int, point: MountPoint | None) -> str:
+        """The filesystem that an open file is on, as the mount table calls it; btrfs gives files other numbers."""
+        if point is not None:
+            return point.device
+        device = posix.fstat(fd).st_dev
+        return f"{posix.major(device)}:{posix.minor(device)}"
 
     def refuse_shared(self, fd: int, path: str) -> MountPoint | None:
         """The mount that an open file is on, None for one that is newer than the container's table.

@@ -8,30 +8,32 @@ from time import monotonic
 
 from gpuhook.errors import GpuhookError
 from gpuhook.kernel.libc import PR_SET_PDEATHSIG, prctl
-from gpuhook.refusals import TimedOut
+from gpuhook.refusals import ApplyFailed, TimedOut
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 SIGKILL = 9
+RIGHTS = "the hook needs the rights of root (CAP_SYS_ADMIN) and room for files; --debug tells the step"
 LIMIT = 1 << 20  # bytes of an answer
 DONE, REFUSED = b"\x06", b"\x15"  # the last byte of an answer: complete, or an error's text
 
 
-def run_in_child(work: Callable[[], bytes], deadline: float, name: str) -> bytes:
+def run_in_child(work: Callable[[], bytes], deadline: float, name: str, *, limit: int = LIMIT) -> bytes:
     """What `work` returns, computed in a forked child; the caller is single-threaded and has imported all it needs.
 
-    deadline: seconds until the child is killed; name: what it does, for messages. An error of ours that the child
-    raises is raised here, of the same class. Raises TimedOut and ChildDied.
+    deadline: seconds until the child is killed; name: what it does, for messages; limit: bytes of the answer. An error
+    of ours that the child raises is raised here, of the same class. Raises TimedOut and ChildDied.
     """
     out, into = posix.pipe()
+    parent = posix.getpid()
     child = posix.fork()
     if child == 0:
-        _serve(work, into)
+        _serve(work, into, parent)
     posix.close(into)
     try:
-        answer = _read_all(out, deadline, name)
+        answer = _read_all(out, deadline, name, limit)
     finally:
         posix.close(out)
         _end(child)
@@ -48,16 +50,40 @@ class ChildDied(GpuhookError):
     reference = "engine-failed"
 
 
-def _serve(work: Callable[[], bytes], into: int) -> None:
+def follow_parent() -> None:
+    """In the child: die when the parent does.
+
+    A change of user or file-system ids makes the kernel forget it (prctl(2)), so it is said again after one. A parent
+    that is gone already has left us to somebody else.
+    """
+    prctl(PR_SET_PDEATHSIG, SIGKILL)
+    if posix.getppid() != _parent:
+        posix._exit(1)  # noqa: SLF001  # that is its name
+
+
+def raise_limit_of_files() -> None:
+    """As many open files as we may have: each file of the driver is held by a descriptor."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+_parent = 0  # of a child of ours, in the child
+
+
+def _serve(work: Callable[[], bytes], into: int, parent: int) -> None:
     """The child's whole life: never returns."""
+    global _parent  # one value for the life of this process
+    _parent = parent
     try:
-        prctl(PR_SET_PDEATHSIG, SIGKILL)
+        follow_parent()
         _write_all(into, work() + DONE)
     except GpuhookError as error:
         _write_all(into, _packed(error) + REFUSED)
     except OSError as error:
         where = error.filename if isinstance(error.filename, str) else ""
-        _write_all(into, _packed(GpuhookError(f"{error.strerror}", where=where)) + REFUSED)
+        _write_all(into, _packed(ApplyFailed(f"{error.strerror}", where=where, hint=RIGHTS)) + REFUSED)
     except Exception as fault:  # noqa: BLE001  # a child must never run its parent's code
         _write_all(into, _packed(GpuhookError(f"{type(fault).__name__}: {fault}")) + REFUSED)
     finally:
@@ -70,14 +96,16 @@ def _write_all(fd: int, data: bytes) -> None:
         view = view[posix.write(fd, view) :]
 
 
-def _read_all(fd: int, deadline: float, name: str) -> bytes:
+def _read_all(fd: int, deadline: float, name: str, limit: int) -> bytes:
     give_up = monotonic() + deadline
-    data = b""
+    data = bytearray()
     while select([fd], [], [], max(0.0, give_up - monotonic()))[0]:
         part = posix.read(fd, 1 << 16)
         data += part
-        if not part or len(data) > LIMIT:
-            return data
+        if not part:
+            return bytes(data)
+        if len(data) > limit + 1:
+            return b""
     raise TimedOut(f"{name} did not end within {deadline:g} s")
 
 

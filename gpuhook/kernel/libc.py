@@ -7,18 +7,21 @@ Numbers of calls since Linux 5.1 are the same on every machine.
 from __future__ import annotations
 
 import ctypes
-from posix import strerror
+from posix import strerror, uname
 from sys import byteorder
+
+from gpuhook.refusals import KernelTooOld
 
 AT_FDCWD, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW = -100, 0x1000, 0x100
 CLONE_NEWNS = 0x20000
+ENOSYS = 38
 MNT_DETACH = 2
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC = 1, 2, 4, 8
 MS_PRIVATE = 1 << 18
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 1, 0o2000000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS = 1, 4, 28, 38
 SECBIT_NO_SETUID_FIXUP = 4
-PROC_SUPER_MAGIC, TMPFS_MAGIC = 0x9FA0, 0x01021994
+PROC_SUPER_MAGIC, SYSFS_MAGIC, TMPFS_MAGIC = 0x9FA0, 0x62656572, 0x01021994
 
 _MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 0x4, 0x40
 _FSOPEN_CLOEXEC, _FSMOUNT_CLOEXEC = 1, 1
@@ -40,9 +43,19 @@ class _MountAttr(ctypes.Structure):
     )
 
 
+def missing_call(call: str) -> KernelTooOld:
+    """The refusal of a kernel, or of a seccomp filter that does not know the call, which looks the same."""
+    return KernelTooOld(
+        f"Linux {uname().release} lacks {call}, and the embedded engine needs 5.12 or newer",
+        hint='install nvidia-container-cli, which works on older kernels, with backend = "auto" in [gpuhook]',
+    )
+
+
 def _check(result: int, call: str, path: str = "") -> int:
     if result < 0:
         code = ctypes.get_errno()
+        if code == ENOSYS:
+            raise missing_call(call)
         raise OSError(code, f"{call}: {strerror(code)}", path or None)
     return result
 
@@ -143,6 +156,8 @@ def _statx(fd: int) -> bytes:
     room = ctypes.create_string_buffer(256)
     flags, mask = ctypes.c_int(AT_EMPTY_PATH), ctypes.c_uint(_STATX_MNT_ID)
     _check(_libc.statx(ctypes.c_int(fd), b"", flags, mask, room), "statx")
+    if not _number(room.raw[:4]) & _STATX_MNT_ID:  # an older kernel, or the C library's stand-in for the call
+        raise missing_call("mount ids in statx (5.8)")
     return room.raw
 
 

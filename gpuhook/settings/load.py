@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Warnings = tuple[tuple[str, str], ...]
 
 LIMIT = 1 << 20  # bytes of a config.toml
+# pydantic imports hashlib, whose OpenSSL would load whatever a file of these variables names (threats.md AC-71).
+STEERING = (b"OPENSSL_CONF", b"OPENSSL_CONF_INCLUDE", b"OPENSSL_MODULES", b"OPENSSL_ENGINES")
 
 
 def load_settings(
@@ -110,6 +112,8 @@ def _decide(path: str) -> tuple[dict[str, object], stat_result]:
         data, status = read_file(path, LIMIT, links=True)
     except OSError as fault:
         raise _unusable(path, fault.strerror or str(fault)) from None
+    for name in STEERING:
+        posix.unsetenv(name)
     try:
         from gpuhook.settings.decide import decide
     except ImportError as fault:
@@ -135,7 +139,18 @@ def _outcome(kept: dict[str, object]) -> Settings | None:
         raise ConfigBroken(text, where=where, hint=hint)
     if not isinstance(fields, dict) or not all(name in Settings.fields() for name in fields):
         return None
-    return Settings().with_(**{name: _tuples(value) for name, value in fields.items()})
+    values = {name: _tuples(value) for name, value in fields.items()}
+    return Settings().with_(**values) if all(_fits(name, value) for name, value in values.items()) else None
+
+
+def _fits(name: str, value: object) -> bool:
+    """Whether a kept value is of its setting's kind."""
+    default = getattr(Settings, name)
+    if isinstance(default, tuple):
+        return isinstance(value, tuple) and (name == "warnings" or all(isinstance(item, str) for item in value))
+    if default is None:
+        return isinstance(value, bool if name == "no_cgroups" else str)
+    return type(value) is type(default)
 
 
 def _tuples(value: object) -> object:

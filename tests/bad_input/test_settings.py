@@ -89,3 +89,20 @@ def test_a_mode_that_is_no_hooks_work(scene: Scene, tmp_path: Path) -> None:
     refused(scene.hook(config=config), "hook-not-invoked", "cdi", config)
     result = scene.env_hook(config=config)
     assert (result.status, result.stderr) == (0, "")
+
+
+def test_what_is_wrong_with_the_file_is_said_before_anything_fails(scene: Scene, tmp_path: Path) -> None:
+    """A misspelt key may be why the start fails: its warning comes with the failure."""
+    text = f'[nvidia-container-cli]\nrooot = "/x"\nroot = "{tmp_path}"\n[gpuhook]\nbackend = "embedded"\n'
+    result = scene.env_hook("NVIDIA_VISIBLE_DEVICES=0", config=write(tmp_path, text))
+    assert result.status == 1
+    first, second, *_ = result.stderr.splitlines()
+    assert first.startswith("gpuhook: warning: config-toml-broken: ")
+    assert "rooot" in first
+    assert second.startswith("gpuhook: driver-")
+
+
+def test_a_driver_root_that_is_no_absolute_path(scene: Scene, tmp_path: Path) -> None:
+    """It would mean another folder for each caller."""
+    config = write(tmp_path, '[nvidia-container-cli]\nroot = "driver"\n[gpuhook]\nbackend = "embedded"\n')
+    refused(scene.env_hook("NVIDIA_VISIBLE_DEVICES=0", config=config), "config-toml-broken", "root")

@@ -113,6 +113,30 @@ def test_a_snapshot_of_unknown_settings_is_ignored(node: Node) -> None:
     assert 2 == node.decisions
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("supported_driver_capabilities", 3),
+        ("supported_driver_capabilities", None),
+        ("supported_driver_capabilities", "compute"),
+        ("supported_driver_capabilities", [1, 2]),
+        ("disable_require", 1),
+        ("no_cgroups", "yes"),
+        ("cli_user", 5),
+        ("cli_root", False),
+    ],
+)
+def test_a_snapshot_with_a_value_of_another_kind_is_ignored(node: Node, name: str, value: object) -> None:
+    """Damaged, or another code's: decided anew."""
+    node.write("disable-require = true")
+    node.load()
+    key = (str(node.config), *identity(node.config.stat()))
+    snapshot.save("settings", key, {"settings": {name: value}}, folder=node.folder)
+
+    assert Settings(source=str(node.config), disable_require=True) == node.load()
+    assert 2 == node.decisions
+
+
 @pytest.mark.parametrize("value", [{}, {"settings": 1}, {"failure": "x"}, {"failure": ["x"]}])
 def test_a_snapshot_of_another_shape_is_ignored(node: Node, value: dict[str, object]) -> None:
     """A snapshot has settings or a failure in the form that we write."""

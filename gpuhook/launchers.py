@@ -20,7 +20,7 @@ from gpuhook.archive import archive_path
 from gpuhook.errors import GpuhookError, Usage
 from gpuhook.kernel.files import require_trusted
 from gpuhook.note import note
-from gpuhook.runtime_launcher import runtime_text
+from gpuhook.runtime_launcher import guard, runtime_text
 
 MARK = "# gpuhook launcher"
 TEMPLATE = """\
@@ -28,7 +28,9 @@ TEMPLATE = """\
 {mark}: written by `gpuhook launchers`; write it anew when gpuhook or Python moves.
 import sys
 from marshal import loads
+from posix import geteuid, stat
 
+{guard}
 sys.dont_write_bytecode = True
 sys.path += {folders!r}
 try:
@@ -64,7 +66,9 @@ def launcher_text(interpreter: str, folders: list[str], archives: str, entry: st
     folders: where gpuhook, pydantic and toml are found; archives: their path without the stage; entry: the module
     whose function `launch` it calls.
     """
-    return TEMPLATE.format(interpreter=interpreter, mark=MARK, folders=folders, archives=archives, entry=entry)
+    return TEMPLATE.format(
+        interpreter=interpreter, mark=MARK, folders=folders, archives=archives, entry=entry, guard=guard(archives)
+    )
 
 
 def text_for(name: str, inside: Callable[[str], str] = str) -> str:

@@ -37,10 +37,22 @@ then
 fi
 exec {interpreter} -I -S -c {code} "$0" "$@"
 """
+# What a start runs must be root's or ours alone (threats.md AC-74); 65534 is root as a user namespace shows it.
+GUARD = """\
+for place in {package!r}, {package!r} + "/__pycache__", {archives!r} + "start":
+    try:
+        status = stat(place)
+    except OSError:
+        continue
+    if status.st_mode & 0o022 or status.st_uid not in (0, geteuid(), 65534):
+        sys.exit(f"gpuhook: unsafe-config: {{place}} could have been written by others: its code is not run")
+"""
 CODE = """
 import sys
 from marshal import loads
+from posix import geteuid, stat
 
+{guard}
 sys.dont_write_bytecode = True
 sys.path += {folders!r}
 try:
@@ -62,6 +74,11 @@ launch(sys.argv.pop(1))
 """
 
 
+def guard(archives: str) -> str:
+    """The lines by which a launcher refuses code that others could have written. archives: as in runtime_text."""
+    return GUARD.format(package=archives.rpartition("/__pycache__/")[0], archives=archives)
+
+
 def runtime_text(
     interpreter: str, folders: list[str], archives: str, *, config: str = DEFAULT_CONFIG, folder: str = FOLDER
 ) -> str:
@@ -74,5 +91,5 @@ def runtime_text(
         config=quote(config),
         folder=quote(folder),
         interpreter=quote(interpreter),
-        code=quote(CODE.format(folders=folders, archives=archives)),
+        code=quote(CODE.format(folders=folders, archives=archives, guard=guard(archives))),
     )

@@ -88,9 +88,25 @@ class Tree:
             self._made.append((parent, name, True))
             fd = posix.open(name, FOLDER | O_NOFOLLOW, dir_fd=parent)
             libc.fchown(fd, *self.container.owner)
+        except FileExistsError as error:
+            found = self._made_meanwhile(parent, name, FOLDER)
+            if found is None:
+                raise self.refusal(error, path, "a folder") from error
+            return found
         except OSError as error:
             raise self.refusal(error, path, "a folder") from error
         return fd
+
+    @staticmethod
+    def _made_meanwhile(parent: int, name: str, flags: int) -> int | None:
+        """A descriptor of what has come to stand here since we looked: containers may share a tree (AC-65).
+
+        None where it is of another kind, such as a link to nothing, which was there before.
+        """
+        try:
+            return posix.open(name, flags | O_NOFOLLOW, dir_fd=parent)
+        except OSError:
+            return None
 
     def place(self, path: str, kind_wanted: str, source: stat_result) -> int | None:
         """A descriptor of the file, or of the folder, that a mount from `source` may cover; None: it is there already.
@@ -145,7 +161,10 @@ class Tree:
             posix.close(made)
             return posix.open(name, O_PATH | O_NOFOLLOW | posix.O_CLOEXEC, dir_fd=parent)
         except OSError as error:
-            raise self.refusal(error, path, "a mount point") from error
+            fd = self._made_meanwhile(parent, name, O_PATH | posix.O_CLOEXEC) if error.errno == EEXIST else None
+            if fd is None:
+                raise self.refusal(error, path, "a mount point") from error
+            return fd
 
     def link(self, path: str, to: str) -> None:
         """Make a link where nothing stands; what stands there stays, and is named if it leads elsewhere."""
@@ -159,7 +178,8 @@ class Tree:
             self._made.append((parent, name, False))
             posix.chown(name, *self.container.owner, dir_fd=parent, follow_symlinks=False)
         except OSError as error:
-            raise self.refusal(error, path, "a link") from error
+            if error.errno != EEXIST or not self._exists(parent, name, path, to):
+                raise self.refusal(error, path, "a link") from error
 
     @staticmethod
     def _exists(parent: int, name: str, path: str, to: str) -> bool:

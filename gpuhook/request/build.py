@@ -66,7 +66,7 @@ def _require_process(state: State) -> None:
     """A pid of 0 or less would make nvidia-container-cli take the hook's own parent for the container."""
     if state.pid <= 0:
         raise BadState(
-            f"the state's pid is {state.pid or 'absent or 0'}; the container's first process is needed",
+            f"the state's pid is {state.pid}; the container's first process is needed",
             where="stdin: pid",
             hint="run the hook at prestart or createRuntime, when the process exists",
         )

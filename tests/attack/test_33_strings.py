@@ -250,3 +250,57 @@ def test_ac_44_the_program_gets_the_text_as_it_is(lab: Lab, variable: str) -> No
     argv = backend.argv()
     assert argv
     assert f"{'--device' if variable == DEVICES else '--require'}={TEXTS}" in argv
+
+
+# --- one of each case under the runtime: the container is not created ---
+
+
+def refused_under_runc(lab: Lab, variable: str, value: str) -> str:
+    """The slug of a start with this variable, which fails."""
+    gpus = None if variable == DEVICES else "0"
+    run = lab.start(gpus=gpus, env=(f"{variable}={value}",))
+    assert not run.started
+    return run.slug
+
+
+def test_ac_38_under_the_runtime(lab: Lab) -> None:
+    """FAIL."""
+    assert refused_under_runc(lab, DEVICES, "0 --ldconfig=@/evil") == "unknown-device"
+
+
+def test_ac_39_under_the_runtime(lab: Lab) -> None:
+    """FAIL."""
+    assert refused_under_runc(lab, CAPABILITIES, "compute\nutility\x1b[2J") == "unsupported-capability"
+
+
+@pytest.mark.parametrize("name", ["0,all", "GPU-x,GPU-y"])
+def test_ac_40_under_the_runtime(lab: Lab, name: str) -> None:
+    """FAIL."""
+    lab.ignore = lambda path: "nvidia-container-devices" in path or path.endswith("/rootfs/var/run")
+    mount = {"destination": f"{FOLDER}/{name}", "type": "bind", "source": "/dev/null", "options": ["bind"]}
+    config = lab.config(BY_MOUNT, **{"no-cgroups": False})
+    run = lab.start(gpus=None, mounts=[mount], config=config)
+    assert (run.started, run.slug) == (False, "unknown-device")
+
+
+def test_ac_41_under_the_runtime(lab: Lab) -> None:
+    """SAFE without a GPU: a folder whose name only begins as the right one does."""
+    mount = {"destination": f"{FOLDER}X/all", "type": "bind", "source": "/dev/null", "options": ["bind"]}
+    config = lab.config(BY_MOUNT, **{"no-cgroups": False})
+    run = lab.start(gpus=None, mounts=[mount], config=config, granted=frozenset())
+    assert (run.started, run.result.seen.devices) == (True, {})
+
+
+def test_ac_42_under_the_runtime(lab: Lab) -> None:
+    """FAIL."""
+    assert refused_under_runc(lab, CAPABILITIES, "compute/../all") == "unsupported-capability"
+
+
+def test_ac_43_under_the_runtime(lab: Lab) -> None:
+    """FAIL."""
+    assert refused_under_runc(lab, "NVIDIA_REQUIRE_X", "cuda>=9999999999999999999999") == "bad-requirement"
+
+
+def test_ac_44_under_the_runtime(lab: Lab) -> None:
+    """FAIL."""
+    assert refused_under_runc(lab, DEVICES, TEXTS) == "unknown-device"

@@ -13,7 +13,6 @@ from tests.rig.process import Result
 
 pytestmark = [pytest.mark.runtime, pytest.mark.xdist_group("daemons")]
 
-IMAGE = "docker.io/library/probe:latest"
 _numbers = count(1)
 
 
@@ -24,12 +23,17 @@ def image(docker: Docker) -> str:
     assert docker("save", "-o", tar, docker.image).status == 0
     done = docker.site.run("ctr", "images", "import", "--snapshotter", "native", tar)
     assert done.status == 0, done.stderr
-    return IMAGE
+    return name_of(docker)
+
+
+def name_of(docker: Docker) -> str:
+    """The name that containerd has given the image: the only one it holds."""
+    return docker.site.run("ctr", "images", "ls", "-q").stdout.split()[0]
 
 
 def ctr(docker: Docker, *options: str) -> Result:
     """The probe's answers in a container that ctr started with these options."""
-    words = ("ctr", "run", "--rm", "--snapshotter", "native", "--cap-add", "CAP_MKNOD", *options, IMAGE)
+    words = ("ctr", "run", "--rm", "--snapshotter", "native", "--cap-add", "CAP_MKNOD", *options, name_of(docker))
     return docker.site.run(*words, f"probe-{os.getpid()}-{next(_numbers)}", "/bin/probe", *QUESTIONS)
 
 

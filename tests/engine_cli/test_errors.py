@@ -347,6 +347,7 @@ def test_absurd_repetition(cli: Cli, tmp_path: Path) -> None:
     with Init(make_rootfs(f"{tmp_path}/rootfs")) as init:
         words = ("configure", f"--pid={init.pid}", "--no-cgroups", init.rootfs)
         assert cli.refusal(*words, "-" + "u" * 32) == "container error: too many options"
+        assert cli.refusal(*words, "--dry-run", "-" + "u" * 32) == "container error: too many options"
         assert cli(*words, "-" + "u" * 20).status == 0
 
 

@@ -20,35 +20,21 @@ from gpuhook.archive import archive_path
 from gpuhook.errors import GpuhookError, Usage
 from gpuhook.kernel.files import require_trusted
 from gpuhook.note import note
-from gpuhook.runtime_launcher import guard, runtime_text
+from gpuhook.runtime_launcher import START, guard, runtime_text
 
 MARK = "# gpuhook launcher"
-TEMPLATE = """\
+TEMPLATE = (
+    """\
 #!{interpreter} -IS
 {mark}: written by `gpuhook launchers`; write it anew when gpuhook or Python moves.
-import sys
-from marshal import loads
-from posix import geteuid, stat
-
-{guard}
-sys.dont_write_bytecode = True
-sys.path += {folders!r}
-try:
-    with open({archives!r} + "start", "rb") as file:
-        code, modules = loads(file.read())
-except (OSError, ValueError, EOFError, TypeError):
-    pass
-else:
-    preload = type(sys)("gpuhook.preload")
-    sys.modules["gpuhook.preload"] = preload
-    exec(code, preload.__dict__)
-    preload.archives = {archives!r}
-    for module in modules:
-        preload.place(*module)
+"""
+    + START
+    + """\
 from {entry} import launch
 
 launch()
 """
+)
 ENTRIES = {"gpuhook": "gpuhook.hook", "gpuhook-docker": "gpuhook.docker_cli", "gpuhook-cli": "gpuhook.engine_cli"}
 RUNTIME = "gpuhook-runtime"
 # The names that engines look for, and what of ours answers to them.

@@ -47,7 +47,8 @@ for place in {package!r}, {package!r} + "/__pycache__", {archives!r} + "start":
     if status.st_mode & 0o022 or status.st_uid not in (0, geteuid(), 65534):
         sys.exit(f"gpuhook: unsafe-config: {{place}} could have been written by others: its code is not run")
 """
-CODE = """
+# How every launcher of ours starts: our modules from the archive, if it is there and the folders are safe.
+START = """\
 import sys
 from marshal import loads
 from posix import geteuid, stat
@@ -67,11 +68,17 @@ else:
     preload.archives = {archives!r}
     for module in modules:
         preload.place(*module)
+"""
+CODE = (
+    "\n"
+    + START
+    + """\
     preload.stage("runtime")
 from gpuhook.runtime.entry import launch
 
 launch(sys.argv.pop(1))
 """
+)
 
 
 def guard(archives: str) -> str:

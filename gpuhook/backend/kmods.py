@@ -99,13 +99,21 @@ def _run(argv: list[str], seconds: float) -> str:
         finally:
             posix.close(pidfd)
         if not ended:
-            posix.killpg(pid, _SIGKILL)
+            _kill(pid)
         status = posix.waitpid(pid, 0)[1]
     except (ChildProcessError, ProcessLookupError):  # SIGCHLD is ignored: the kernel has reaped it
         return ""
     if not ended:
         return f"{argv[0]} did not end within {seconds:g} s"
     return "" if status == 0 else f"{argv[0]} ended with status {posix.waitstatus_to_exitcode(status)}"
+
+
+def _kill(pid: int) -> None:
+    """A program and what it has started; alone where it did not get as far as a session of its own."""
+    try:
+        posix.killpg(pid, _SIGKILL)
+    except ProcessLookupError:
+        posix.kill(pid, _SIGKILL)
 
 
 def _become(argv: list[str]) -> None:

@@ -8,6 +8,7 @@ from gpuhook.backend.image import CACHE
 from gpuhook.backend.sources import attributes
 from gpuhook.backend.tree import NEW_FILE, Tree
 from gpuhook.kernel import libc
+from gpuhook.kernel.child import take_the_time
 from gpuhook.kernel.files import is_regular
 from gpuhook.loader.merge import merge
 from gpuhook.note import note
@@ -45,6 +46,7 @@ class Worker:
                 elif isinstance(op, MergeCache):
                     self.merge_cache(op)
         except BaseException:
+            take_the_time()
             self.tree.undo()
             raise
 

@@ -16,7 +16,7 @@ from gpuhook.backend.sources import open_sources
 from gpuhook.backend.survey import survey
 from gpuhook.driver.model import Host
 from gpuhook.errors import ConfigBroken
-from gpuhook.kernel.child import follow_parent, raise_limit_of_files, run_in_child
+from gpuhook.kernel.child import follow_parent, give_up_after, raise_limit_of_files, run_in_child
 from gpuhook.kernel.files import in_user_namespace
 from gpuhook.note import note, warn
 from gpuhook.plan.build import build_plan
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gpuhook.settings.values import Settings
 
 DEADLINE = 8.0  # seconds for everything inside the container: a runtime that waits for us may give up after ten
+PATIENCE = 6.5  # seconds after which the worker itself gives up, while it can take back what it has done
 TASK = "configuring the container"
 DAMAGED = b"damaged"  # the worker's answer where it found a loader cache that it could not use
 EVERYTHING, USUAL = Omit(), Image()
@@ -209,6 +210,7 @@ def _work(
     libc.setns(container.pidfd, libc.CLONE_NEWNS)
     libc.make_files_as(*container.owner)
     follow_parent()
+    give_up_after(PATIENCE, TASK)
     tree = Tree(container, write_into_volumes=settings.write_into_volumes)
     cache, cache_bytes = read_cache(tree.root)
     if cache is None and exists(tree.root, CACHE):

@@ -12,7 +12,10 @@ from gpuhook.refusals import ApplyFailed, TimedOut
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal as _signal
     from collections.abc import Callable
+else:
+    import _signal  # of which signal.py makes enumerations, at a price
 
 SIGKILL = 9
 RIGHTS = "the hook needs the rights of root (CAP_SYS_ADMIN) and room for files; --debug tells the step"
@@ -59,6 +62,25 @@ def follow_parent() -> None:
     prctl(PR_SET_PDEATHSIG, SIGKILL)
     if posix.getppid() != _parent:
         posix._exit(1)  # noqa: SLF001  # that is its name
+
+
+def give_up_after(seconds: float, name: str) -> None:
+    """In the child: raise TimedOut wherever it then is, system calls included; name: what it does, for the message.
+
+    Its parent's deadline kills it, and then it can take nothing back.
+    """
+
+    def expire(*_: object) -> None:
+        raise TimedOut(f"{name} did not end within {seconds:g} s")
+
+    _signal.signal(_signal.SIGALRM, expire)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (_signal.SIGALRM,))
+    _signal.setitimer(_signal.ITIMER_REAL, seconds)
+
+
+def take_the_time() -> None:
+    """In the child: call `give_up_after` off."""
+    _signal.setitimer(_signal.ITIMER_REAL, 0)
 
 
 def raise_limit_of_files() -> None:

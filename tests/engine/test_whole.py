@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from time import sleep
 
@@ -12,8 +13,10 @@ import pytest
 
 from fixtures.driver.build import build
 from fixtures.driver.elf import shared_object
+from tests.engine.perform import PROJECT
 from tests.rig.init import Init
 from tests.rig.needs import unified_host
+from tests.rig.process import run
 from tests.rig.rootfs import TRIPLET, index, make_rootfs, put
 from tests.runtime.node import COMMON, RULES, Node, state_of
 
@@ -89,6 +92,21 @@ def test_a_failure_at_the_last_step_leaves_nothing(node: Node, rootfs: str) -> N
         assert init.mounts == mounts
         assert (init.rules if GROUP else []) == rules
     assert host.differences(node.host()) == []
+    assert node.processes() == []
+
+
+def test_a_work_that_stalls_takes_back_what_it_did(node: Node, rootfs: str) -> None:
+    """It gives up in time for that, before it is killed."""
+    argv = [sys.executable, "-m", "tests.engine.stall", "--config", node.config(cli=RULES), "prestart"]
+    with Init(rootfs, group=GROUP) as init:
+        bundle, files, mounts = node.bundle(rootfs, ALL), state_of(rootfs), init.mounts
+        done = run(argv, stdin=init.state(bundle), cwd=PROJECT)
+        assert done.status == 1
+        assert done.stderr.splitlines()[0] == (
+            "gpuhook: timed-out: configuring the container did not end within 0.5 s"
+        )
+        assert files.differences(state_of(rootfs)) == []
+        assert init.mounts == mounts
     assert node.processes() == []
 
 

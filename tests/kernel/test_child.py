@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
 from gpuhook.errors import UnknownDevice
-from gpuhook.kernel.child import run_in_child
+from gpuhook.kernel.child import give_up_after, run_in_child, take_the_time
+from gpuhook.refusals import TimedOut
 
 
 def test_the_answer_comes_back() -> None:
@@ -49,6 +51,36 @@ def test_a_child_that_hangs_is_ended() -> None:
         run_in_child(work, 0.1, "the work")
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_child_that_hangs_gives_up_by_itself() -> None:
+    """Before its deadline, and with the time to clean up; even where the runtime has blocked the alarm."""
+
+    def work() -> bytes:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+        give_up_after(0.1, "the work")
+        try:
+            signal.pause()
+        except TimedOut as error:
+            take_the_time()
+            error.text += ", and has cleaned up"
+            raise
+        return b""
+
+    with pytest.raises(TimedOut, match=r"the work did not end within 0\.1 s, and has cleaned up"):
+        run_in_child(work, 20, "the work")
+
+
+def test_an_alarm_is_called_off() -> None:
+    """Cleaning up is not interrupted."""
+
+    def work() -> bytes:
+        give_up_after(0.1, "the work")
+        take_the_time()
+        time.sleep(0.3)
+        return b"done"
+
+    assert run_in_child(work, 20, "the work") == b"done"
 
 
 @pytest.mark.parametrize(("size", "fits"), [(1000, True), (1001, False), (1 << 20, False)])

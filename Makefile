@@ -32,8 +32,9 @@ unit: setup      ## the tests that need neither root nor a runtime
 demo:            ## a real container finds its GPUs (the fake driver's where there is no other)
 	@tools/demo
 
-bench: setup     ## what a container start costs, against the bare interpreter
+bench: setup     ## what a start costs: the hook against the bare interpreter, then a real container with and without it
 	.venv/bin/python bench/start.py
+	.venv/bin/python bench/container.py
 
 clean:           ## remove what the other targets made
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build *.egg-info

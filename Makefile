@@ -21,9 +21,10 @@ test: lint       ## everything but the benchmark; what mounts and starts contain
 	.venv/bin/pytest -n 2 -m "not ($(ROOT_TIERS))"
 	.venv/bin/pytest -m "$(ROOT_TIERS)"
 
-test-real-driver: setup  ## inventory and a container with NVIDIA's real files (fetches 600 MB from Debian, once)
+test-real-driver: setup  ## NVIDIA's real files, other releases' C libraries (fetches 650 MB from Debian, once)
 	tools/provide readelf=binutils
 	.venv/bin/python -m tools.real_driver
+	.venv/bin/python -m tools.glibc
 	GPUHOOK_REAL_DRIVER=1 .venv/bin/pytest -m real_driver tests/real_driver
 
 unit: setup      ## the tests that need neither root nor a runtime

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 TABLE = 64 << 20  # bytes of a mount table; a node with ten thousand mounts has some MiB
 HINT = "the state on stdin must be that of a container that is being created, and its bundle the one it names"
+HIDDEN = (
+    "crun hides the containers of an ordinary user from their hooks: start it with runc, or with Podman and either"
+)
 
 
 class Container:
@@ -40,7 +43,11 @@ class Container:
             self.host_devices = frozenset(point.device for point in _mounts("/proc/self/mountinfo"))
             self.owner = (self._outside_id("uid_map"), self._outside_id("gid_map"))
         except (OSError, ValueError) as error:
-            raise BadContainer(f"cannot read about process {pid}: {error}", where=f"/proc/{pid}", hint=HINT) from error
+            raise BadContainer(
+                f"cannot read about process {pid}: {getattr(error, 'strerror', error)}",
+                where=f"/proc/{pid}",
+                hint=HIDDEN if isinstance(error, PermissionError) else HINT,
+            ) from error
         self.refuse_dead()
         self.root_status = self._root()
 

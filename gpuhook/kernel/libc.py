@@ -13,7 +13,7 @@ from sys import byteorder
 from gpuhook.refusals import KernelTooOld
 
 AT_FDCWD, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW = -100, 0x1000, 0x100
-CLONE_NEWNS = 0x20000
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 ENOSYS = 38
 MNT_DETACH = 2
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC = 1, 2, 4, 8
@@ -102,6 +102,11 @@ def new_mount(filesystem: str, attributes: int, **options: str) -> int:
 def setns(fd: int, kind: int) -> None:
     """Enter a namespace of this kind: of a namespace descriptor, or of the process behind a pidfd (setns(2))."""
     _check(_libc.setns(ctypes.c_int(fd), ctypes.c_int(kind)), "setns")
+
+
+def unshare(kinds: int) -> None:
+    """Give this process namespaces of these kinds for itself (unshare(2))."""
+    _check(_libc.unshare(ctypes.c_int(kinds)), "unshare")
 
 
 def umount2(path: str, flags: int = MNT_DETACH) -> None:

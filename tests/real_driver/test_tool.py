@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tools.real_driver import CannotFetch, Generation, Package, choose
+from tools.private_apt import CannotFetch, Package
+from tools.real_driver import Generation, choose
 
 CURRENT, TESLA = "nvidia-graphics-drivers", "nvidia-graphics-drivers-tesla-470"
 

@@ -12,7 +12,7 @@ import sys
 from gpuhook import __version__
 from gpuhook.errors import GpuhookError, UnknownDevice, Usage
 from gpuhook.hook import print_error, unforeseen
-from gpuhook.kernel.files import READ, is_folder, read_fd
+from gpuhook.kernel.files import READ, is_folder, is_regular, read_fd
 from gpuhook.note import warn
 from gpuhook.refusals import DockerNotExecutable, NoDocker
 from gpuhook.value import Value
@@ -205,13 +205,16 @@ def _own_variable(line: Line) -> str:
 
 
 def _lines(path: str) -> list[bytes]:
-    """The lines of an --env-file; none where docker will have to complain about it."""
+    """The lines of an --env-file; none where docker will have to complain about it.
+
+    Nor of a pipe, such as a shell's <(command): what we read, docker could not read any more.
+    """
     try:
         fd = posix.open(path, READ)
     except (OSError, ValueError):
         return []
     try:
-        return read_fd(fd, LARGEST_ENV_FILE).split(b"\n")
+        return read_fd(fd, LARGEST_ENV_FILE).split(b"\n") if is_regular(posix.fstat(fd).st_mode) else []
     except OSError:
         return []
     finally:

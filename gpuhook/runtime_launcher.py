@@ -17,7 +17,7 @@ TEMPLATE = """\
 # gpuhook launcher: written by `gpuhook launchers`; write it anew when gpuhook or Python moves.
 config={config} folder={folder} look= runtime= path=
 for word do
-    case $word in create | run | -v | -V | -version | --v*) look=1 ;; esac
+    case $word in create | run | -v* | -V* | --v*) look=1 ;; esac
 done
 # Whoever does not own / is no root: then it is the user's own folder.
 [ -O / ] || folder=${{XDG_RUNTIME_DIR-}}/gpuhook

@@ -12,7 +12,7 @@ import sys
 from gpuhook.errors import GpuhookError, Usage, printable
 from gpuhook.install import programs
 from gpuhook.install.apply import apply, remove_folders
-from gpuhook.install.change import Change, diff, system_errors_in_words
+from gpuhook.install.change import Change, diff, require_ours, system_errors_in_words
 from gpuhook.install.engine import BIN, Plan, Wish
 from gpuhook.install.engines import ENGINES, chosen
 from gpuhook.install.errors import EngineMissing
@@ -22,7 +22,7 @@ from gpuhook.install.restart import restart
 from gpuhook.launchers import NVIDIA_NAMES, RUNTIME, compile_package
 
 
-def parser(command: str, description: str | None) -> argparse.ArgumentParser:
+def common(command: str, description: str | None) -> argparse.ArgumentParser:
     """A parser with what install, uninstall and status have in common."""
     made = argparse.ArgumentParser(prog=f"gpuhook {command}", description=description, allow_abbrev=False)
     made.add_argument("engines", nargs="*", metavar="ENGINE", help=", ".join(ENGINES))
@@ -41,7 +41,7 @@ def host_at(root: str) -> Host:
 
 def main(argv: list[str]) -> int:
     """The command `gpuhook install`. Raises GpuhookError."""
-    given = _parse(argv)
+    given = parser().parse_args(argv)
     wish = _wish(given)
     if not given.engines:
         return _overview(wish)
@@ -49,8 +49,10 @@ def main(argv: list[str]) -> int:
     if given.config and len(engines) > 1:
         raise Usage("--config names the file of one engine", hint="install the engines one by one")
     if given.dry_run:
-        for change in _changes(wish, _plans(wish, engines)):
-            sys.stdout.write(diff(change))
+        changes = [change for change in _changes(wish, _plans(wish, engines)) if not change.is_none]
+        for change in changes:
+            require_ours(change, force=wish.force)
+        sys.stdout.writelines(map(diff, changes))
         return 0
     if given.restart and not wish.host.is_this:
         raise Usage("--restart and --root exclude each other: nothing runs in another machine's tree")
@@ -64,8 +66,9 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
-    made = parser("install", __doc__)
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    made = common("install", __doc__)
     made.add_argument("--dry-run", action="store_true", help="print the changes as unified diffs, and make none")
     made.add_argument("--set-as-default", action="store_true", help="containers get the runtime without asking for it")
     made.add_argument("--config", default="", metavar="FILE", help="the engine's configuration file")
@@ -76,7 +79,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     made.add_argument("--via", choices=("hook", "runtime"), default="", help="how Podman and CRI-O call us")
     made.add_argument("--force", action="store_true", help="replace, and keep aside, also what is not gpuhook's")
     made.add_argument("--containerd", default="", metavar="PROGRAM", help="the containerd to ask how it merges files")
-    return made.parse_args(argv)
+    return made
 
 
 def _wish(given: argparse.Namespace) -> Wish:
@@ -145,6 +148,9 @@ def _overview(wish: Wish) -> int:
 def _would(wish: Wish, name: str) -> list[str]:
     try:
         plan = ENGINES[name].plan(wish)
+        for change in plan.changes:
+            if not change.is_none:
+                require_ours(change, force=wish.force)
     except EngineMissing as error:
         return [error.text]
     except GpuhookError as error:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from gpuhook.errors import GpuhookError
-from gpuhook.install.change import Change, aside_path, in_words, put_back, require_ours, write
+from gpuhook.install.change import Change, aside_path, in_words, put_back, require_ours, require_unchanged, write
 from gpuhook.install.host import Host, Seen
 from gpuhook.install.journal import Entry, Journal, digest, write_journal
 from gpuhook.note import warn
@@ -30,7 +30,7 @@ def apply(
     for change in todo:
         require_ours(change, force=force)
     asides = {change.path: _aside(host, journal, change) for change in todo}
-    made = list(folders)
+    made, writing = list(folders), ""
     done: list[Change] = []
     try:
         for change in todo:
@@ -41,12 +41,13 @@ def apply(
         if after != journal:
             write_journal(host, after)
         for change in todo:
+            writing = change.path
             write(change, asides[change.path])
             done.append(change)
     except (OSError, GpuhookError) as fault:
         _back_out(host, journal, done, asides, made)
         if isinstance(fault, OSError):
-            raise in_words(fault, str(fault.filename or todo[len(done)].path)) from fault
+            raise in_words(fault, writing or str(fault.filename)) from fault
         raise
     return after
 
@@ -64,9 +65,13 @@ def _entry(
     users = engines if change.program else (change.engine,)
     known = journal.files.get(change.path)
     if known is not None:
-        exact = known.exact and digest(change.seen.data) == known.after
+        now = digest(change.seen.data)
+        exact = now == known.before or (known.exact and now == known.after)
         users = tuple(dict.fromkeys((*known.engines, *users)))
-        return known.with_(engines=users, after=digest(change.after), exact=exact)
+        part = (change.kind, change.runtime, change.previous)
+        is_new = part[:2] not in [one[:2] for one in known.parts]
+        later = (*known.later, part) if is_new else known.later
+        return known.with_(engines=users, after=digest(change.after), exact=exact, later=later)
     if change.is_none:
         return None
     return Entry(
@@ -121,8 +126,8 @@ class Undo(Value):
     """How a file is taken back.
 
     how: "restore" the old file, or remove ours where there was none; "rewrite", since somebody edited it and only
-    ours is to go; "settled", since it is as it was; "gone"; "edited", in a way that leaves it to its editor.
-    after: the content afterwards, None for no file.
+    ours is to go; "settled", since it is as it was; "gone"; "edited", in a way that leaves it to its editor; "needed"
+    by such a file. after: the content afterwards, None for no file.
     """
 
     path: str
@@ -132,23 +137,27 @@ class Undo(Value):
     after: bytes | None
 
 
-def undo(host: Host, path: str, entry: Entry, edit: Editor | None, *, force: bool = False) -> Undo:
-    """How this file is taken back; edit: what takes ours out of an edited one. Raises GpuhookError."""
+def undo(host: Host, path: str, entry: Entry, editors: Mapping[str, Editor], *, force: bool = False) -> Undo:
+    """How this file is taken back; editors: by kind, what takes ours out of an edited one. Raises GpuhookError."""
     seen = host.read_name(path) if entry.kind == "program" else host.read(path)
     now, how, after = digest(seen.data), "edited", seen.data
-    if (now == entry.after and entry.exact) or (force and now):
-        how, after = "restore", host.read_name(entry.aside).data if entry.aside else None
+    old = host.read_name(entry.aside).data if entry.aside else None
+    is_kept = not entry.aside or old is not None  # nobody has taken the old file away
+    if is_kept and ((now == entry.after and entry.exact) or (force and now)):
+        how, after = "restore", old
     elif now == entry.before:
         how = "settled"
     elif not now:
         how = "gone"
-    elif edit:
-        how, after = "rewrite", _text_without(seen, path, entry, edit)
+    elif all(kind in editors for kind, _, _ in entry.parts):
+        how, after = "rewrite", _text_without(seen, path, entry, editors)
     return Undo(path=path, entry=entry, seen=seen, how=how, after=after)
 
 
-def _text_without(seen: Seen, path: str, entry: Entry, edit: Editor) -> bytes | None:
-    text = edit(seen.text, path, entry.runtime, entry.previous)
+def _text_without(seen: Seen, path: str, entry: Entry, editors: Mapping[str, Editor]) -> bytes | None:
+    text = seen.text
+    for kind, runtime, previous in reversed(entry.parts):
+        text = editors[kind](text, path, runtime, previous)
     return text.encode() if text.strip() or entry.before else None
 
 
@@ -156,6 +165,7 @@ def carry_out(host: Host, what: Undo) -> None:
     """Take a file back. Raises GpuhookError, OSError."""
     aside = host.real(what.entry.aside, last=False) if what.entry.aside else ""
     if what.how == "restore":
+        require_unchanged(what.seen)
         put_back(what.seen.real, aside)
         return
     if what.how == "rewrite":

@@ -17,6 +17,7 @@ from os import stat_result
 
 from gpuhook.errors import GpuhookError
 from gpuhook.install.errors import FileBusy, FileProtected
+from gpuhook.install.fixed import require_changeable
 from gpuhook.install.host import Host, Seen
 from gpuhook.kernel.files import fault_of, identity, trusted_owners
 from gpuhook.note import note, warn
@@ -24,6 +25,10 @@ from gpuhook.value import Value
 
 ASIDE = ".before-gpuhook"
 READ_ONLY = 0o222
+HINTS = {
+    errno.EPERM: "lsattr shows whether the file or its folder is immutable (i) or can only grow (a)",
+    errno.EROFS: "its file system is read-only: mount it writable, or name another place (--config, --bin)",
+}
 
 
 class Change(Value):
@@ -77,12 +82,13 @@ def _lines(data: bytes | None) -> list[str]:
 
 
 def require_ours(change: Change, *, force: bool) -> None:
-    """Refuse to replace a file that somebody protected or that somebody else owns.
+    """Refuse to replace or to make a file that somebody protected or that somebody else owns.
 
     Root may write where no mode bit says so, hence a mode protects only what a link leads to: there something else
     manages the target (decisions.md 26). force: not even then. Raises FileProtected.
     """
     seen = change.seen
+    require_changeable(seen.path, seen.real)
     if seen.status is None:
         return
     if seen.status.st_uid not in trusted_owners():
@@ -99,12 +105,13 @@ def require_ours(change: Change, *, force: bool) -> None:
 
 def _require_writable(seen: Seen, *, force: bool) -> None:
     mode = stat.S_IMODE(seen.status.st_mode) if seen.status else READ_ONLY
-    leads = "" if seen.is_itself else f", where {seen.path} leads,"
-    if not os.access(seen.real, os.W_OK):  # a filesystem, an attribute, or the mode for who is not root
-        raise FileProtected(f"{seen.real}{leads} is read-only", where=seen.path)
+    leads = "" if seen.is_itself else f", which leads to {seen.real},"
+    if not os.access(seen.real, os.W_OK):  # a mount over the file, or the mode for who is not root
+        hint = "run it as root" if os.geteuid() else "findmnt shows whether something is mounted over it"
+        raise FileProtected(f"{seen.path}{leads} is read-only", where=seen.path, hint=hint)
     if not mode & READ_ONLY and leads and not force:
         raise FileProtected(
-            f"{seen.real}{leads} is read-only (mode {mode:04o}), so something else manages it",
+            f"{seen.path}{leads} is read-only (mode {mode:04o}), so something else manages it",
             where=seen.path,
             hint=f"replace the link {seen.path} by a file of its own, or --force",
         )
@@ -130,7 +137,7 @@ def write(change: Change, aside: str) -> None:
     real = change.seen.real
     new = _beside(real, change) if change.after is not None else ""
     try:
-        _require_unchanged(change.seen)
+        require_unchanged(change.seen)
         if aside:
             _keep(real, aside)
         if new:
@@ -194,14 +201,26 @@ def _like_the_old(fd: int, real: str, change: Change) -> None:
 
 def _copy_attributes(fd: int, real: str) -> None:
     """Labels and access lists, as far as this filesystem and policy let us."""
+    for name in _attributes(real):
+        _copy_attribute(fd, real, name)
+
+
+def _copy_attribute(fd: int, real: str, name: str) -> None:
     try:
-        for name in os.listxattr(real):
-            os.setxattr(fd, name, os.getxattr(real, name))
+        os.setxattr(fd, name, os.getxattr(real, name))
     except OSError as fault:
-        note(f"{real}: extended attributes are not copied: {fault.strerror}")
+        note(f"{real}: the attribute {name} is not copied: {fault.strerror}")
 
 
-def _require_unchanged(seen: Seen) -> None:
+def _attributes(real: str) -> list[str]:
+    try:
+        return os.listxattr(real)
+    except OSError:  # a filesystem without them
+        return []
+
+
+def require_unchanged(seen: Seen) -> None:
+    """Raises FileBusy where the file is no longer what was read."""
     now = _status(seen.real)
     same = now is None if seen.status is None else now is not None and identity(now) == identity(seen.status)
     if not same:
@@ -239,7 +258,9 @@ def _to_disk(folder: str) -> None:
 
 def in_words(fault: OSError, path: str) -> GpuhookError:
     """An error of the system as ours."""
-    hint = "run it as root" if fault.errno in (errno.EACCES, errno.EPERM) and os.geteuid() else ""
+    hint = HINTS.get(fault.errno or 0, "")
+    if fault.errno in (errno.EACCES, errno.EPERM) and os.geteuid():
+        hint = "run it as root"
     return FileProtected(f"{path} cannot be written: {fault.strerror}", where=path, hint=hint)
 
 

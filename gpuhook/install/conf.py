@@ -20,15 +20,24 @@ class Conf(Value):
         """The last file that has this table."""
         return next((seen for seen, toml in reversed(self.files) if toml.at(*path) is not None), None)
 
-    def texts(self, *path: str) -> list[str] | None:
-        """The list of texts at this path, None where there is none."""
-        found = tomledit.at(self.table, path)
-        return [item for item in found if isinstance(item, str)] if isinstance(found, list) else None
+    def texts(self, *path: str, usual: tuple[str, ...]) -> tuple[str, ...]:
+        """The list of texts at this path. usual: what it is where no file says anything.
+
+        A later file's list replaces an earlier one, or goes on with it where it holds `{append=true}`
+        (containers.conf(5)).
+        """
+        texts = list(usual)
+        for _, toml in self.files:
+            found = toml.at(*path)
+            if isinstance(found, list):
+                goes_on = {"append": True} in found
+                texts = [*(texts if goes_on else ()), *(item for item in found if isinstance(item, str))]
+        return tuple(dict.fromkeys(texts)) or usual
 
 
 def read(host: Host, patterns: tuple[str, ...], error: type[GpuhookError]) -> Conf:
     """The files at these places, those that match one pattern by name. Raises `error` with the line."""
-    seens = [host.read(path) for pattern in patterns for path in host.glob(pattern)]
+    seens = [host.read(path) for pattern in patterns for path in host.files(pattern)]
     files = tuple((seen, parsed(seen, error)) for seen in seens)
     table: Table = {}
     for _, toml in files:

@@ -89,15 +89,24 @@ def _changes(wish: Wish, path: str, daemon: Containerd) -> tuple[Seen, tuple[Cha
 
 
 def patterns(main: cri.File) -> list[str]:
-    """The imports of a file, absolute."""
-    found = main.toml.at("imports")
-    names = found if isinstance(found, list) else []
-    return [os.path.join(os.path.dirname(main.path), name) for name in names if isinstance(name, str)]
+    """The imports of a file, absolute. Raises ContainerdConfig."""
+    found = main.toml.at("imports") or []
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise cri.broken(main.path, "imports is no list of texts", main.toml.lines.get(("imports",), 1))
+    return [os.path.join(os.path.dirname(main.path), str(name)) for name in found]
 
 
 def _imported(host: Host, main: cri.File) -> list[Seen]:
-    paths = [path for pattern in patterns(main) for path in host.glob(pattern)]
-    return [host.read(path) for path in dict.fromkeys(paths) if path != main.path]
+    """The files that the main one imports, and those that these import, in containerd's order."""
+    found: dict[str, Seen] = {}
+    files = [main]
+    for file in files:
+        paths = [path for pattern in patterns(file) for path in host.files(pattern)]
+        for path in paths:
+            if path not in (main.path, *found):
+                found[path] = host.read(path)
+                files.append(cri.read_file(found[path]))
+    return list(found.values())
 
 
 def _drop_in(
@@ -111,13 +120,16 @@ def _drop_in(
     ]
     folder = folders[-1] if folders else FOLDER
     table: Table = {"runtimes": {entry.name: cri.entry_table(entry)}}
+    seen_there = wish.host.read(f"{folder}/{FILE}")
     text = f"version = {main.version}\n\n" + _blocks(main, table, entry)
+    if seen_there.data:  # of another of our runtimes
+        text = cri.with_entry(cri.read_file(seen_there), entry, lacks_runc=False)
     before, after = daemon.reads(main.start), daemon.reads(main.start, extra=text)
     if before is None or after is None or not has_runtime(after, entry.name, entry.program):
         return None
     if lost(before, after, _may_differ(entry)):
         return None
-    drop_in = _change(wish, DROP_IN, wish.host.read(f"{folder}/{FILE}"), text, main)
+    drop_in = _change(wish, DROP_IN, seen_there, text, main)
     if folders:
         return (drop_in,)
     pattern = f"{folder}/*.toml"
@@ -151,6 +163,8 @@ def _require_kept(main: cri.File, text: str, entry: cri.Entry, daemon: Container
     if before is None:
         return
     gone = "everything" if after is None else lost(before, after, _may_differ(entry))
+    if after is not None and entry.key == "BinaryName" and not has_runtime(after, entry.name, entry.program):
+        gone = "the runtime itself"
     if gone:
         raise ContainerdConfig(f"{main.path}: with the runtime in it, containerd would lose {gone}", where=main.path)
 
@@ -182,9 +196,7 @@ def _warn_of_disabled(seen: Seen) -> None:
 def without_drop_in(text: str, path: str, name: str, _previous: str) -> str:
     """An edited drop-in's text without our runtime, "" where nothing but its version is left."""
     left = cri.without_entry(text, path, name, "")
-    return (
-        left if set(tomledit.Toml(left).table) - {"version", "plugins"} or cri.read_text(left, path).runtimes else ""
-    )
+    return "" if tomledit.says_nothing(left, but="version") else left
 
 
 def registered(host: Host) -> list[Registered]:

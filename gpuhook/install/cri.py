@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from gpuhook.install import tomledit
+from gpuhook.install import tomledit, tomllist
 from gpuhook.install.errors import ContainerdConfig
 from gpuhook.install.host import Host, Seen
 from gpuhook.install.tomledit import Raw, Table, Toml, at, merged, table_at
@@ -30,6 +30,11 @@ class Entry(Value):
     program: str
     like: Table
     default: bool = False
+
+    @property
+    def key(self) -> str:
+        """The option that names the program."""
+        return "Runtime" if self.like.get("runtime_type") == OLD_SHIM else "BinaryName"
 
 
 class File(Value):
@@ -134,8 +139,7 @@ def entry_table(entry: Entry) -> Table:
     options = {
         name: value for name, value in table_at(like, ("options",)).items() if name not in ("BinaryName", "Runtime")
     }
-    key = "Runtime" if like["runtime_type"] == OLD_SHIM else "BinaryName"
-    return {**like, "options": {**options, key: entry.program}}
+    return {**like, "options": {**options, entry.key: entry.program}}
 
 
 def like_runc(host: Host) -> Table:
@@ -178,6 +182,8 @@ def with_entry(file: File, entry: Entry, *, lacks_runc: bool) -> str:
 def _added(text: str, meant: Table, place: tuple[str, ...], table: Table) -> tuple[str, Table]:
     """A new table at the end, in the style of its neighbours."""
     toml = Toml(text)
+    if tomledit.is_inline(toml, place):
+        return tomledit.with_key(text, place[:-1], place[-1], table), merged(meant, tomledit.nested(place, table))
     beside = next((spot for spot in toml.spots if spot.header and spot.path[:-1] == place[:-1]), None)
     indent = tomledit.indent_of(toml.text, beside) if beside else ""
     lines = tomledit.block(place, table, indent=indent, quote=tomledit.quote_of(toml))
@@ -203,7 +209,8 @@ def with_import(file: File, pattern: str) -> str:
     old = file.toml.at("imports")
     if old is not None and not isinstance(old, list):
         raise broken(file.path, "imports is no list", file.toml.lines.get(("imports",), 1))
-    return file.toml.whole(tomledit.with_key(file.start, (), "imports", [*(old or []), pattern]))
+    text = tomllist.with_item(file.toml, "imports", pattern)
+    return file.toml.whole(text or tomledit.with_key(file.start, (), "imports", [*(old or []), pattern]))
 
 
 def without_import(text: str, path: str, _name: str, was_text: str) -> str:
@@ -213,7 +220,7 @@ def without_import(text: str, path: str, _name: str, was_text: str) -> str:
     left = [pattern for pattern in old if pattern != was.get("pattern")] if isinstance(old, list) else []
     if not left and not was.get("imports"):
         return file.toml.whole(tomledit.without(file.toml.text, ("imports",)))
-    return file.toml.whole(tomledit.with_key(file.toml.text, (), "imports", list[object](left)))
+    return file.toml.whole(tomllist.without_item(file.toml, "imports", str(was.get("pattern"))) or file.toml.text)
 
 
 def previous(file: File, name: str) -> str:

@@ -47,7 +47,7 @@ def plan(wish: Wish) -> Plan:
 
 def _folders(known: Conf) -> tuple[str, ...]:
     """The hook folders that CRI-O reads, the last one winning (crio.conf(5), hooks_dir)."""
-    return tuple(known.texts(*RUNTIME, "hooks_dir") or hookfile.USUAL)
+    return known.texts(*RUNTIME, "hooks_dir", usual=hookfile.USUAL)
 
 
 def _runtime(wish: Wish, known: Conf) -> Change:

@@ -16,13 +16,15 @@ from gpuhook.install.errors import DistroConfig
 from gpuhook.install.host import FOLDERS, Host, Seen
 from gpuhook.install.programs import is_ours_at
 from gpuhook.install.tomledit import Table
+from gpuhook.settings.tokens import NotToml
 from gpuhook.value import Value
 
 ENGINE = "containerd"
-TEMPLATE, WHOLE, TOML = "template", "whole", "containerd"
+TEMPLATE, K0S_PART, DEFAULT, TOML = "template", "k0s", "k3s-default", "containerd"
 BASE = '{{ template "base" . }}'
 BEGIN, END = "# gpuhook begin: written by `gpuhook install containerd`", "# gpuhook end"
-SEARCHED = ("/usr/local/nvidia/toolkit", *FOLDERS)  # where k3s and RKE2 look for NVIDIA's runtime by themselves
+# Where k3s and RKE2 look for NVIDIA's runtime by themselves: releases differ, and all of them look in /usr/bin.
+SEARCHED, BY_ALL = ("/usr/local/nvidia/toolkit", *FOLDERS), "/usr/bin"
 NVIDIA = "nvidia-container-runtime"
 MICROK8S = "/var/snap/microk8s/current/args/containerd-template.toml"
 K0S, K0S_FOLDER = "/etc/k0s/containerd.toml", "/etc/k0s/containerd.d"
@@ -98,27 +100,33 @@ def _change(wish: Wish, kind: str, seen: Seen, text: str, about: str = "") -> Ch
 
 def _template(wish: Wish, one: Distribution) -> Made:
     folder = one.places[0]
-    by_itself = wish.host.program(NVIDIA, SEARCHED)
-    ours = f"{wish.folder}/{NVIDIA}" if NVIDIA in wish.names else ""
     changes = [_default(wish, one)] if wish.default else []
-    if wish.runtime == "nvidia" and (ours or by_itself):
-        if by_itself and by_itself != ours and not is_ours_at(wish.host, by_itself):
-            raise DistroConfig(
-                f"{one.name} finds {by_itself} when it starts and registers that as nvidia by itself",
-                where=by_itself,
-                hint=f"--replace-nvidia --force --bin {by_itself.rpartition('/')[0]}, or another --runtime-name",
-            )
-        note = f"{one.name} registers {ours or by_itself} by itself when it starts; no template is needed"
-        return changes, [note]
+    if wish.runtime == "nvidia" and f"{BY_ALL}/{NVIDIA}" in _found_by_itself(wish, one):
+        return changes, [f"{one.name} registers {BY_ALL}/{NVIDIA} by itself when it starts; no template is needed"]
     seen, version = _template_file(wish.host, folder)
     text = _with_block(seen, wish, version)
     return [_change(wish, TEMPLATE, seen, text), *changes], []
 
 
+def _found_by_itself(wish: Wish, one: Distribution) -> tuple[str, str]:
+    """Our programs that a distribution may find when it starts. Raises DistroConfig where it will find NVIDIA's."""
+    there = wish.host.program(NVIDIA, SEARCHED)
+    ours = f"{wish.folder}/{NVIDIA}" if NVIDIA in wish.names else ""
+    if there not in ("", ours) and not is_ours_at(wish.host, there):
+        raise DistroConfig(
+            f"{one.name} finds {there} when it starts and registers that as nvidia by itself",
+            where=there,
+            hint=f"--replace-nvidia --force --bin {there.rpartition('/')[0]}, or another --runtime-name",
+        )
+    return there, ours
+
+
 def _default(wish: Wish, one: Distribution) -> Change:
     """The default runtime is an option of the service: its template's table cannot be written twice."""
     seen = wish.host.read(f"/etc/rancher/{one.name}/config.yaml.d/99-gpuhook.yaml")
-    return _change(wish, WHOLE, seen, f"default-runtime: {wish.runtime}\n", f"{wish.runtime} is {one.name}'s default")
+    return _change(
+        wish, DEFAULT, seen, f"default-runtime: {wish.runtime}\n", f"{wish.runtime} is {one.name}'s default"
+    )
 
 
 def _template_file(host: Host, folder: str) -> tuple[Seen, int]:
@@ -134,9 +142,14 @@ def _template_file(host: Host, folder: str) -> tuple[Seen, int]:
 
 
 def _with_block(seen: Seen, wish: Wish, version: int) -> str:
-    """A template with our part at its end. It is Go's template language and no TOML: nothing else of it is read."""
-    text = without_block(_decoded(seen), seen.path, "", "")
-    if re.search(rf"runtimes\.[\"']?{re.escape(wish.runtime)}[\"']?\s*\]", text):
+    """A template with our part at its end. It is Go's template language and no TOML: nothing else of it is read.
+
+    Our part gives way to a runtime of the name that the distribution has found by itself: the base has its table then.
+    """
+    text = _decoded(seen)
+    ours = _own_part(text, wish.runtime)
+    others = f"{text[: ours.start()]}{text[ours.end() :]}" if ours else text
+    if re.search(rf"runtimes\.[\"']?{re.escape(wish.runtime)}[\"']?\s*\]", others):
         raise DistroConfig(
             f"{seen.path} has a runtime {wish.runtime} already, and a template cannot be changed safely",
             where=seen.path,
@@ -145,8 +158,17 @@ def _with_block(seen: Seen, wish: Wish, version: int) -> str:
     options: Table = {"BinaryName": wish.shim, "SystemdCgroup": tomledit.Raw(text="{{ .SystemdCgroup }}")}
     place = (*cri.PLUGINS[version], "containerd", "runtimes", wish.runtime)
     block = tomledit.block(place, {"runtime_type": cri.RUNC, "options": options}, step="")
-    start = text if text.strip() else f"{BASE}\n"
-    return tomledit.appended(start, [BEGIN, *block, END])
+    unless = f'{{{{ if not (index .ExtraRuntimes "{wish.runtime}").BinaryName }}}}'
+    lines = [f"{BEGIN} for {wish.runtime}", unless, *block, "{{ end }}", END]
+    if ours:
+        return text[: ours.start("part")] + "".join(f"{line}\n" for line in lines) + text[ours.end() :]
+    return tomledit.appended(text if text.strip() else f"{BASE}\n", lines)
+
+
+def _own_part(text: str, runtime: str) -> re.Match[str] | None:
+    """Where our part for a runtime stands, with the empty line before it."""
+    begin = re.escape(f"{BEGIN} for {runtime}")
+    return re.search(rf"\n?(?P<part>{begin}\n.*?{re.escape(END)}\n?)", text, re.DOTALL)
 
 
 def _decoded(seen: Seen) -> str:
@@ -156,9 +178,9 @@ def _decoded(seen: Seen) -> str:
         raise DistroConfig(f"{seen.path} is not UTF-8", where=seen.path) from None
 
 
-def without_block(text: str, _path: str, _runtime: str, _previous: str) -> str:
+def without_block(text: str, _path: str, runtime: str, _previous: str) -> str:
     """A template without our part; "" where only the base is left, which is what there is without a template."""
-    found = re.search(rf"\n?{re.escape(BEGIN)}\n.*?{re.escape(END)}\n?", text, re.DOTALL)
+    found = _own_part(text, runtime)
     left = text[: found.start()] + text[found.end() :] if found else text
     return "" if found and left.strip() == BASE else left
 
@@ -188,15 +210,39 @@ def _k0s(wish: Wish, _one: Distribution) -> Made:
     if K0S_MARK not in managed:
         return [_in_place(wish, K0S)], [f"{K0S} is managed by you, not by k0s, so it is changed in place"]
     version = 3 if re.search(r"^\s*version\s*=\s*3\b", managed, re.MULTILINE) else 2
-    plugin = (*cri.PLUGINS[version], "containerd")
-    entry = cri.Entry(name=wish.runtime, program=wish.shim, like={})
-    lines = tomledit.block((*plugin, "runtimes", wish.runtime), cri.entry_table(entry))
-    if wish.default:
-        lines = [tomledit.header(plugin), f"default_runtime_name = {tomledit.written(wish.runtime)}", "", *lines]
-    # Old releases append these files to one text, where a second `version` would be a mistake.
-    lines = ["version = 3", "", *lines] if version == 3 else lines
     seen = wish.host.read(f"{K0S_FOLDER}/99-gpuhook.toml")
-    return [_change(wish, WHOLE, seen, "".join(f"{line}\n" for line in lines))], []
+    file = _part(_decoded(seen), seen.path, version)
+    entry = cri.Entry(name=wish.runtime, program=wish.shim, like={}, default=wish.default)
+    text = cri.with_entry(file, entry, lacks_runc=False)
+    if (
+        version == 2 and "version" not in file.toml.table
+    ):  # old releases append these files to one text, where a second `version` would be a mistake
+        text = tomledit.without(text, ("version",)).lstrip("\n")
+    return [_change(wish, K0S_PART, seen, text).with_(previous=cri.previous(file, wish.runtime))], []
+
+
+def _part(text: str, path: str, version: int) -> cri.File:
+    """A file of k0s's folder, which may do without a version. Raises ContainerdConfig."""
+    try:
+        return cri.File(path=path, toml=tomledit.Toml(text), version=version)
+    except NotToml as fault:
+        raise cri.broken(path, str(fault), fault.line) from None
+
+
+def without_part(text: str, path: str, runtime: str, _previous: str) -> str:
+    """An edited file of k0s's folder without our runtime; "" where nothing but its version is left."""
+    for version, plugin in cri.PLUGINS.items():
+        file = _part(text, path, version)
+        text = tomledit.without(file.toml.text, (*plugin, "containerd", "runtimes", runtime))
+        if file.toml.at(*plugin, "containerd", "default_runtime_name") == runtime:
+            text = tomledit.without(text, (*plugin, "containerd", "default_runtime_name"))
+        text = file.toml.whole(text)
+    return "" if tomledit.says_nothing(text, but="version") else text
+
+
+def without_default(text: str, _path: str, runtime: str, _previous: str) -> str:
+    """An edited file of k3s's or RKE2's options without our default."""
+    return re.sub(rf"^default-runtime:[ \t]*[\"']?{re.escape(runtime)}[\"']?[ \t]*\n?", "", text, flags=re.MULTILINE)
 
 
 # What is registered
@@ -207,7 +253,7 @@ def _sources(host: Host, one: Distribution) -> list[Seen]:
     if one.name == "microk8s":
         paths = [MICROK8S]
     elif one.name == "k0s":
-        paths = [K0S, *host.glob(f"{K0S_FOLDER}/*.toml")]
+        paths = [K0S, *host.files(f"{K0S_FOLDER}/*.toml")]
     else:
         paths = [f"{one.places[0]}/{name}" for name in ("config.toml", "config.toml.tmpl", "config-v3.toml.tmpl")]
     return [seen for seen in map(host.read, paths) if seen.data is not None]

@@ -7,9 +7,9 @@ distributions and administrators put options are looked at as well.
 from __future__ import annotations
 
 import json
-import re
 
 from gpuhook.install.change import Change
+from gpuhook.install.dockerd import config_path, option_lines
 from gpuhook.install.engine import Plan, Registered, Wish
 from gpuhook.install.errors import DaemonJsonInvalid, EngineMissing, SnapDocker
 from gpuhook.install.host import Host, Seen
@@ -17,20 +17,8 @@ from gpuhook.install.jsonedit import Member, Node, NotJson, place, put, read, re
 from gpuhook.note import warn
 
 NAME, KIND = "docker", "daemon.json"
-CONFIG = "/etc/docker/daemon.json"
 SNAP = "/var/snap/docker/current/config/daemon.json"
 BOM = "\ufeff"
-OPTION_FILES = (
-    "/etc/default/docker",
-    "/etc/sysconfig/docker",
-    "/etc/systemd/system/docker.service",
-    "/etc/systemd/system/docker.service.d/*.conf",
-    "/run/systemd/system/docker.service.d/*.conf",
-    "/usr/lib/systemd/system/docker.service",
-    "/usr/lib/systemd/system/docker.service.d/*.conf",
-    "/lib/systemd/system/docker.service",
-)
-CONFIG_OPTION = re.compile(r"--config-file[= ]([^\s\"']+)")
 
 
 def find(host: Host) -> str:
@@ -41,14 +29,6 @@ def find(host: Host) -> str:
 def restarts(_host: Host) -> tuple[tuple[str, ...], ...]:
     """The commands after which dockerd has read its file."""
     return (("systemctl", "restart", "docker"),)
-
-
-def config_path(host: Host) -> str:
-    """The daemon.json that this machine's dockerd reads."""
-    for _, _, line in option_lines(host):
-        if found := CONFIG_OPTION.search(line):
-            return found[1]
-    return CONFIG
 
 
 def plan(wish: Wish) -> Plan:
@@ -83,16 +63,6 @@ def _require_docker(wish: Wish) -> None:
             "Docker was not found: neither dockerd nor /etc/docker",
             hint="install it first; --config FILE names its daemon.json, --force writes it for a later Docker",
         )
-
-
-def option_lines(host: Host) -> list[tuple[str, int, str]]:
-    """File, line number and text of what dockerd may get as options, comments left out."""
-    found = []
-    for path in (path for pattern in OPTION_FILES for path in host.glob(pattern)):
-        text = (host.read(path).data or b"").decode("utf-8", "replace")
-        lines = enumerate(text.splitlines(), 1)
-        found += [(path, number, line) for number, line in lines if not line.lstrip().startswith(("#", ";"))]
-    return found
 
 
 def _require_no_option(wish: Wish, path: str) -> None:

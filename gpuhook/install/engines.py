@@ -15,6 +15,8 @@ EDITORS: dict[str, Editor] = {
     containerd.IMPORT: cri.without_import,
     containerd.DROP_IN: containerd.without_drop_in,
     distributions.TEMPLATE: distributions.without_block,
+    distributions.K0S_PART: distributions.without_part,
+    distributions.DEFAULT: distributions.without_default,
     podman.KIND: conf.without_keys,
     crio.KIND: conf.without_keys,
 }

@@ -58,7 +58,7 @@ def _folder(folders: tuple[str, ...]) -> str:
 
 def in_effect(host: Host, folders: tuple[str, ...]) -> dict[str, Seen]:
     """The hook files that count, by name."""
-    return {os.path.basename(path): host.read(path) for folder in folders for path in host.glob(f"{folder}/*.json")}
+    return {os.path.basename(path): host.read(path) for folder in folders for path in host.files(f"{folder}/*.json")}
 
 
 def _is_gpu_hook(seen: Seen, wish: Wish) -> bool:

@@ -5,7 +5,7 @@ Paths are those that the machine itself would use; links are followed as there, 
 
 from __future__ import annotations
 
-import glob
+import fnmatch
 import os
 import stat
 from os import stat_result
@@ -17,6 +17,7 @@ from gpuhook.value import Value
 FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 LIMIT = 4 << 20  # bytes of a configuration file
 MOST_LINKS = 40
+MAGIC = frozenset("*?[")
 
 
 class Seen(Value):
@@ -83,13 +84,31 @@ class Host(Value):
         """Whether something is there, links followed."""
         return os.path.exists(self.real(path))
 
+    def is_entry(self, path: str) -> bool:
+        """Whether something of this name is there; a link need not lead anywhere."""
+        return os.path.lexists(self.real(path, last=False))
+
     def is_folder(self, path: str) -> bool:
         """Whether a folder is there, links followed."""
         return os.path.isdir(self.real(path))
 
     def glob(self, pattern: str) -> list[str]:
-        """The machine's paths that match, sorted."""
-        return sorted(self.inside(found) for found in glob.glob(glob.escape(self.root.rstrip("/")) + pattern))
+        """The machine's paths that match, sorted. Names that begin with a dot match only a pattern that does."""
+        place, _, name = pattern.rstrip("/").rpartition("/")
+        folders = self.glob(place) if MAGIC & set(place) else [place]
+        return sorted(f"{folder}/{found}" for folder in folders for found in self._names(folder or "/", name))
+
+    def _names(self, folder: str, pattern: str) -> list[str]:
+        try:
+            found = os.listdir(self.real(folder))
+        except OSError:  # no folder, or not ours to read
+            return []
+        dotted = pattern.startswith(".")
+        return [name for name in found if fnmatch.fnmatchcase(name, pattern) and name.startswith(".") == dotted]
+
+    def files(self, pattern: str) -> list[str]:
+        """Those that match and are regular files. A link to /dev/null, by which people switch a file off, is none."""
+        return [path for path in self.glob(pattern) if os.path.isfile(self.real(path))]
 
     def read(self, path: str) -> Seen:
         """The file at this path, or that there is none. Raises FileProtected where it is none that can be read."""

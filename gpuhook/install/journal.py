@@ -29,7 +29,8 @@ class Entry(Value):
     """One file of ours. engines: who needs it; before, after: digests of the contents, "" for no file.
 
     aside: where the old file is, "" for none. exact: whether putting that back undoes all and only our work, which
-    is not so where somebody edited the file between two of our changes. previous: see the file's kind.
+    is not so where somebody edited the file between two of our changes. previous: see the file's kind. later: kind,
+    runtime and previous of what later installations put into the file besides.
     """
 
     engines: tuple[str, ...]
@@ -40,6 +41,12 @@ class Entry(Value):
     exact: bool = True
     runtime: str = ""
     previous: str = ""
+    later: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def parts(self) -> tuple[tuple[str, str, str], ...]:
+        """All that is ours in the file, as in `later`."""
+        return ((self.kind, self.runtime, self.previous), *self.later)
 
 
 class Journal(Value):
@@ -82,7 +89,11 @@ def _entry(fields: dict[str, object]) -> Entry:
     engines = fields["engines"]
     if not isinstance(engines, list):
         raise TypeError("engines is no list")
-    return Entry(**{**fields, "engines": tuple(engines)})  # type: ignore[arg-type]  # a wrong one shows in use
+    later = fields.get("later", [])
+    if not isinstance(later, list):
+        raise TypeError("later is no list")
+    lists = {"engines": tuple(engines), "later": tuple(map(tuple, later))}
+    return Entry(**{**fields, **lists})  # type: ignore[arg-type]  # a wrong one shows in use
 
 
 def write_journal(host: Host, journal: Journal) -> None:

@@ -30,7 +30,7 @@ def restarts(_host: Host) -> tuple[tuple[str, ...], ...]:
 
 def folders(host: Host) -> tuple[str, ...]:
     """The hook folders that Podman reads, the last one winning (containers.conf(5), hooks_dir)."""
-    return tuple(conf.read(host, CONF, HooksDir).texts("engine", "hooks_dir") or hookfile.USUAL)
+    return conf.read(host, CONF, HooksDir).texts("engine", "hooks_dir", usual=hookfile.USUAL)
 
 
 def plan(wish: Wish) -> Plan:

@@ -5,12 +5,13 @@ A file that somebody edited since keeps those edits; only what is ours is taken 
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from gpuhook.errors import GpuhookError
 from gpuhook.install import programs
-from gpuhook.install.add import host_at, parser
-from gpuhook.install.apply import Editor, Undo, carry_out, remove_folders, undo
+from gpuhook.install.add import common, host_at
+from gpuhook.install.apply import Undo, carry_out, remove_folders, undo
 from gpuhook.install.change import in_words, system_errors_in_words, text_diff
 from gpuhook.install.engines import EDITORS, ENGINES, chosen
 from gpuhook.install.host import Host
@@ -23,16 +24,22 @@ SAID = {
     "settled": "already as it was",
     "gone": "somebody removed it; the old file stays at {aside}",
     "edited": "edited since and left as it is; --force removes it",
+    "needed": "stays, since a file that is left as it is may name it",
 }
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    made = common("uninstall", __doc__)
+    made.add_argument("--dry-run", action="store_true", help="print the changes as unified diffs, and make none")
+    made.add_argument("--restart", action="store_true", help="restart what must be restarted")
+    made.add_argument("--force", action="store_true", help="remove also what was edited since, and its edits")
+    return made
 
 
 def main(argv: list[str]) -> int:
     """The command `gpuhook uninstall`. Raises GpuhookError."""
-    made = parser("uninstall", __doc__)
-    made.add_argument("--dry-run", action="store_true", help="print the changes as unified diffs, and make none")
-    made.add_argument("--restart", action="store_true", help="restart what must be restarted")
-    made.add_argument("--force", action="store_true", help="remove also what was edited since, and its edits")
-    given = made.parse_args(argv)
+    given = parser().parse_args(argv)
     host = host_at(given.root)
     journal = read_journal(host)
     engines = chosen(given.engines) or [name for name in ENGINES if journal.of(name)]
@@ -74,20 +81,26 @@ def _undos(host: Host, journal: Journal, engines: list[str], *, force: bool) -> 
     """What takes back the files that no other engine needs, configurations before programs."""
     ours = {path: entry for path, entry in journal.files.items() if set(entry.engines) <= set(engines)}
     ordered = sorted(ours.items(), key=lambda item: (item[1].kind == programs.KIND, item[0]))
-    return [_undo(host, path, entry, force=force) for path, entry in ordered]
+    undos = [_undo(host, path, entry, force=force) for path, entry in ordered]
+    is_left = any(what.how == "edited" and what.entry.kind != programs.KIND for what in undos)
+    return [_needed(what) if is_left and what.entry.kind == programs.KIND else what for what in undos]
+
+
+def _needed(what: Undo) -> Undo:
+    """A program stays with the file that calls it: engines fail where a hook is missing."""
+    return what.with_(how="needed", after=what.seen.data)
 
 
 def _undo(host: Host, path: str, entry: Entry, *, force: bool) -> Undo:
-    edit: Editor | None = EDITORS.get(entry.kind)
     replaced = entry.kind == programs.KIND and programs.is_ours(host.read_name(path).data)
     try:
-        return undo(host, path, entry, edit, force=force or replaced)
+        return undo(host, path, entry, EDITORS, force=force or replaced)
     except UnicodeDecodeError:
         raise GpuhookError(f"{path} is not UTF-8 any more", where=path, hint="--force restores the old file") from None
 
 
 def _without(journal: Journal, what: Undo) -> Journal:
-    if what.how == "edited":
+    if what.how in ("edited", "needed"):
         return journal
     return journal.with_(files={path: entry for path, entry in journal.files.items() if path != what.path})
 

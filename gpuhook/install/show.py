@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 
 from gpuhook.errors import GpuhookError
-from gpuhook.install.add import host_at, parser
+from gpuhook.install.add import common, host_at
 from gpuhook.install.engine import Registered
 from gpuhook.install.engines import ENGINES, chosen
 from gpuhook.install.host import Host
@@ -16,9 +17,14 @@ from gpuhook.install.programs import KIND, is_ours_at
 NVIDIA = ("nvidia-container-runtime", "nvidia-container-toolkit", "nvidia-cdi-hook", "nvidia-ctk")
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    return common("status", __doc__)
+
+
 def main(argv: list[str]) -> int:
     """The command `gpuhook status`. Raises GpuhookError."""
-    given = parser("status", __doc__).parse_args(argv)
+    given = parser().parse_args(argv)
     host = host_at(given.root)
     for name in chosen(given.engines) or list(ENGINES):
         found = ENGINES[name].find(host)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from copy import deepcopy
 
+from gpuhook.install.lines import with_ends
 from gpuhook.settings.grammar import OTHER, Path, Scan
 from gpuhook.settings.tokens import BARE
 from gpuhook.value import Value
@@ -74,7 +75,7 @@ class Toml:
     """
 
     def __init__(self, text: str) -> None:
-        self.windows = "\r\n" in text
+        self._given = text
         scan = _Located(text)
         self.text, self.spots, self.lines = scan.text, scan.spots, scan.lines
         self.table = scan.table()
@@ -84,8 +85,11 @@ class Toml:
         return at(self.table, path)
 
     def whole(self, text: str) -> str:
-        """A text made from ours, with the line ends that the file had."""
-        return text.replace("\n", "\r\n") if self.windows else text
+        """A text made from ours, with the line ends that the file had; new lines have those of its first one."""
+        windows = self._given.count("\r\n")
+        if windows in (0, self._given.count("\n")):
+            return text.replace("\n", "\r\n") if windows else text
+        return with_ends(self._given, text)
 
 
 def at(table: object, path: tuple[str, ...]) -> object:
@@ -167,12 +171,15 @@ def appended(text: str, lines: list[str]) -> str:
 
 def with_key(text: str, table: tuple[str, ...], key: str, value: object) -> str:
     """The text with this key, replaced where it stands, else after the last one of its table. Raises NotToml."""
-    toml = Toml(text)
-    for spot in toml.spots:
-        if not spot.header and spot.path == (*table, key):
-            return toml.text[: spot.value_start] + written(value) + toml.text[spot.end :]
-    line = f"{key_text(key)} = {written(value)}\n"
-    place = _last_of(toml, table)
+    toml, path = Toml(text), (*table, key)
+    if spot := _holder(toml, path):
+        inside = toml.at(*map(str, spot.path))
+        new = merged(inside, nested(path[len(spot.path) :], value)) if isinstance(inside, dict) else value
+        return _replaced(toml, spot, value if spot.path == path else new)
+    place, above = _last_of(toml, table), table
+    if place is None and table and (dotted := _dotted(toml, table)):
+        place, above = dotted
+    line = f"{'.'.join(key_text(part, quote_of(toml)) for part in path[len(above) :])} = {written(value)}\n"
     if place is None and table:
         return appended(toml.text, [header(table, quote_of(toml)), f"  {line.rstrip()}"])
     at_line = _line_after(toml.text, place.end) if place else _before_first(toml)
@@ -185,6 +192,35 @@ def _indent(text: str, place: Spot | None) -> str:
     if place is None:
         return ""
     return indent_of(text, place) + ("  " if place.header else "")
+
+
+def _holder(toml: Toml, path: tuple[str, ...]) -> Spot | None:
+    """The statement that gives this key its value: its own, or that of an inline table around it."""
+    for spot in toml.spots:
+        if not spot.header and spot.path == path[: len(spot.path)]:
+            return spot
+    return None
+
+
+def is_inline(toml: Toml, path: tuple[str, ...]) -> bool:
+    """Whether an inline table is, or has room for, what is at this path: a header cannot add to those."""
+    return _holder(toml, path) is not None
+
+
+def _replaced(toml: Toml, spot: Spot, value: object) -> str:
+    return toml.text[: spot.value_start] + written(value) + toml.text[spot.end :]
+
+
+def _dotted(toml: Toml, table: tuple[str, ...]) -> tuple[Spot, tuple[str, ...]] | None:
+    """The last dotted key that has made a part of this table, and the section in which it stands."""
+    section: Path = ()
+    found = None
+    for spot in toml.spots:
+        if spot.header:
+            section = spot.path
+        elif spot.path[: len(table)] == table and len(section) < len(table) < len(spot.path):
+            found = spot, table[: len(section)]
+    return found
 
 
 def _last_of(toml: Toml, table: tuple[str, ...]) -> Spot | None:
@@ -216,6 +252,10 @@ def _before_first(toml: Toml) -> int:
 def without(text: str, path: tuple[str, ...]) -> str:
     """The text without this key, or this table and all in it. Raises NotToml."""
     toml = Toml(text)
+    spot = _holder(toml, path)
+    if spot and len(spot.path) < len(path):
+        inside = toml.at(*map(str, spot.path))
+        return _replaced(toml, spot, _less(inside, path[len(spot.path) :])) if isinstance(inside, dict) else text
     kept, done = "", 0
     for spot in toml.spots:
         if spot.path[: len(path)] != path:
@@ -226,6 +266,19 @@ def without(text: str, path: tuple[str, ...]) -> str:
         if kept.endswith(("\n\n", "\n")) and kept.rstrip(" \t").endswith("\n\n"):
             kept = kept.rstrip(" \t")[:-1]  # the empty line that set it off
     return kept + toml.text[done:]
+
+
+def _less(table: Table, path: tuple[str, ...]) -> Table:
+    """A table without what is at this path."""
+    left = {name: value for name, value in table.items() if name != path[0]}
+    below = table.get(path[0])
+    return {**left, path[0]: _less(below, path[1:])} if len(path) > 1 and isinstance(below, dict) else left
+
+
+def says_nothing(text: str, *, but: str) -> bool:
+    """Whether a text has no comment, and no key but this one of the root. Raises NotToml."""
+    keys = [spot for spot in Toml(text).spots if not spot.header and spot.path != (but,)]
+    return not keys and not any(line.lstrip().startswith("#") for line in text.splitlines())
 
 
 def merged(base: Table, over: Table) -> Table:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpuhook.runtime.log import Log
 
 NAME = "config.json"
+ELOOP = 40
 REFUSED_MODES = ("csv", "cdi")  # another way of giving GPUs, which this program does not have (decisions.md 25)
 HOOK_NEEDS = (b"NVIDIA_CTK_CONFIG_FILE_PATH", b"XDG_CONFIG_HOME", b"GPUHOOK_DEBUG")
 
@@ -65,7 +66,8 @@ def prepare(bundle: str, node: Node, log: Log) -> bool:
         finally:
             posix.close(folder)
     except OSError as error:
-        raise BadBundle(f"cannot edit {where}: {error.strerror}", where=where, hint=HINT) from error
+        why = "it is a link, and who made it could lead us anywhere" if error.errno == ELOOP else error.strerror
+        raise BadBundle(f"cannot edit {where}: {why}", where=where, hint=HINT) from error
     return True
 
 

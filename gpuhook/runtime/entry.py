@@ -12,7 +12,7 @@ from sys import getfilesystemencoding
 
 from gpuhook import __version__
 from gpuhook.errors import GpuhookError
-from gpuhook.hook import print_error, unforeseen
+from gpuhook.hook import Attempt, as_error, keep, print_error, unforeseen
 from gpuhook.kernel.files import is_regular, read_file
 from gpuhook.oci.spec import NVIDIA_HOOKS
 from gpuhook.refusals import NoLowLevelRuntime
@@ -44,10 +44,27 @@ def main(argv: list[str] | None = None, *, program: str = "") -> int:
     except GpuhookError as error:
         log("error", error.render().removeprefix("gpuhook: ").replace("\n", ";"))
         print_error(error.render())
+        _keep(error, args)
         return error.exit_status
     except Exception as fault:  # noqa: BLE001  # as in the hook: a traceback would help nobody on a node
         _rescue(args, posix.environ)
-        return unforeseen(fault)
+        status = unforeseen(fault)
+        _keep(as_error(fault), args)
+        return status
+
+
+def _keep(error: GpuhookError, args: list[str]) -> None:
+    """Why a container was not made is kept where the hook's failures are; engines write its name last."""
+    call = parse_call(args, "")
+    if call.makes_container:
+        attempt = Attempt()
+        attempt.stage, attempt.id = f"gpuhook-runtime {call.command}", args[-1]
+        attempt.bundle = call.bundle or ""
+        try:
+            attempt.failure_log = _settings(posix.environ)[0].failure_log
+        except Exception:  # noqa: BLE001  # it may be the very fault that is told
+            attempt.failure_log = ""
+        keep(error, attempt)
 
 
 def _rescue(args: list[str], environ: Mapping[bytes, bytes]) -> None:

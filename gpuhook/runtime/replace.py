@@ -22,19 +22,24 @@ FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC
 
 def write_new(folder: int, name: str, data: bytes, *, mode: int = 0o600) -> str:
     """Write a file of a fresh name beside `name` and return that name; nothing is left behind. Raises OSError."""
+    fresh, new = _written(folder, name, data, mode)
+    posix.close(new)
+    return fresh
+
+
+def _written(folder: int, name: str, data: bytes, mode: int) -> tuple[str, int]:
+    """A new file of a fresh name, and a descriptor of it: the name may be somebody else's file a moment later."""
     fresh = f".{name}.gpuhook-{posix.getpid()}.{time.monotonic_ns()}"
-    fd = posix.open(fresh, NEW_FILE, mode, dir_fd=folder)
+    new = posix.open(fresh, NEW_FILE, mode, dir_fd=folder)
     try:
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[posix.write(fd, view) :]
-        finally:
-            posix.close(fd)
+        view = memoryview(data)
+        while view:
+            view = view[posix.write(new, view) :]
     except OSError:
+        posix.close(new)
         posix.unlink(fresh, dir_fd=folder)
         raise
-    return fresh
+    return fresh, new
 
 
 def replace(folder: int, name: str, data: bytes, old: stat_result, where: str) -> None:
@@ -43,40 +48,57 @@ def replace(folder: int, name: str, data: bytes, old: stat_result, where: str) -
     Mode, owner and extended attributes stay. Raises OSError, and BadBundle where somebody else has changed the file
     meanwhile; it is untouched then.
     """
-    fresh = write_new(folder, name, data)
+    fresh, new = _written(folder, name, data, 0o600)
     try:
-        _liken(folder, name, fresh, old)
-        if identity(posix.stat(name, dir_fd=folder, follow_symlinks=False)) != identity(old):
-            raise BadBundle(
-                f"{name} was changed by another program while it was edited",
-                where=where,
-                hint="start the container again; two programs must not edit one bundle",
-            )
+        _liken(folder, name, new, old)
+        _refuse_other(folder, name, identity(old), where)
+        _refuse_other(folder, fresh, identity(posix.fstat(new)), where)
         posix.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         posix.unlink(fresh, dir_fd=folder)
         raise
+    finally:
+        posix.close(new)
 
 
-def _liken(folder: int, name: str, fresh: str, old: stat_result) -> None:
-    """Give the new file the old one's owner, mode and extended attributes."""
+def _refuse_other(folder: int, name: str, known: tuple[int, ...], where: str) -> None:
+    """Raise BadBundle where another file stands under this name by now, or this one was changed."""
+    if identity(posix.stat(name, dir_fd=folder, follow_symlinks=False)) != known:
+        raise BadBundle(
+            f"{name} was changed by another program while it was edited",
+            where=where,
+            hint="start the container again; two programs must not edit one bundle",
+        )
+
+
+def _liken(folder: int, name: str, new: int, old: stat_result) -> None:
+    """Give the new file, which is open, the old one's owner, mode and extended attributes."""
     flags = posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC
-    new = posix.open(fresh, flags, dir_fd=folder)
     source = posix.open(name, flags, dir_fd=folder)
     try:
         if (old.st_uid, old.st_gid) != (posix.geteuid(), posix.getegid()):
-            posix.chown(new, old.st_uid, old.st_gid)
-        posix.chmod(new, old.st_mode & 0o7777)
+            posix.fchown(new, old.st_uid, old.st_gid)
+        posix.fchmod(new, old.st_mode & 0o7777)
         _copy_attributes(source, new, name)
     finally:
-        posix.close(new)
         posix.close(source)
 
 
 def _copy_attributes(source: int, new: int, name: str) -> None:
     """Copy extended attributes as far as they can be; labels that only the kernel gives cannot."""
+    for attribute in _attributes(source):
+        _copy_attribute(source, new, attribute, name)
+
+
+def _copy_attribute(source: int, new: int, attribute: str, name: str) -> None:
     try:
-        for attribute in posix.listxattr(source):
-            posix.setxattr(new, attribute, posix.getxattr(source, attribute))
+        posix.setxattr(new, attribute, posix.getxattr(source, attribute))
     except OSError as error:
-        note(f"{name}: not all extended attributes are kept: {error.strerror}")
+        note(f"{name}: the attribute {attribute} is not kept: {error.strerror}")
+
+
+def _attributes(source: int) -> list[str]:
+    try:
+        return posix.listxattr(source)
+    except OSError:  # a filesystem without them
+        return []

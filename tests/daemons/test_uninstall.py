@@ -80,7 +80,7 @@ def test_without_root_it_says_so(site: Site) -> None:
     before = state(site)
     code = (
         "import os, sys; sys.path.insert(0, sys.argv.pop(1)); from gpuhook.install import add, remove, show\n"
-        "from gpuhook import launchers, hook; launchers._is_compiled = lambda: True\n"
+        "from gpuhook import hook, launchers, terminal; launchers._is_compiled = lambda: True\n"
         "launchers.text_for('gpuhook'); from gpuhook.install import docker; os.setuid(65534)\n"
         "sys.exit(hook.main(sys.argv[1:]))"
     )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from gpuhook.docker_cli import gpu_list, insertion, parse_line
 from gpuhook.errors import UnknownDevice
+from tests.docker_cli.stand import Stand
+from tests.rig.process import PATH
+from tests.shim.stand import write_program
 
 RUNTIME = "--runtime=nvidia"
 
@@ -105,3 +110,19 @@ def test_a_file_of_variables_is_the_users_choice_too(tmp_path: Path) -> None:
     assert words(f"run --env-file {file} img", "1") == [RUNTIME, "-e", "NVIDIA_VISIBLE_DEVICES=1"]
     assert words(f"run --env-file {tmp_path} img", "1") == [RUNTIME, "-e", "NVIDIA_VISIBLE_DEVICES=1"]
     assert words("run --env-file /nowhere img", "1") == [RUNTIME, "-e", "NVIDIA_VISIBLE_DEVICES=1"]
+
+
+def test_a_pipe_of_variables_is_left_to_docker(stand: Stand) -> None:
+    """A shell's <(command) can be read once only."""
+    reader, writer = os.pipe()
+    os.write(writer, b"NVIDIA_VISIBLE_DEVICES=2\n")
+    os.close(writer)
+    docker = "#!/bin/sh\nwhile [ $# -gt 1 ]; do [ $1 = --env-file ] && exec cat $2; shift; done\n"
+    write_program(stand.folder / "bin" / "docker", docker)
+    try:
+        argv = [stand.wrapper, "run", "--env-file", f"/dev/fd/{reader}", "img"]
+        env = {"PATH": f"{stand.folder}/bin:{PATH}"}
+        done = subprocess.run(argv, env=env, pass_fds=[reader], capture_output=True, text=True, check=False)
+    finally:
+        os.close(reader)
+    assert (done.stdout, done.returncode) == ("NVIDIA_VISIBLE_DEVICES=2\n", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from gpuhook.hook import main
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/install"
+MERGING = Path(__file__).with_name("merging_containerd.py")
 SHIM, HOOK = "/usr/local/bin/gpuhook-runtime", "/usr/local/bin/gpuhook"
 
 
@@ -62,6 +64,15 @@ def machine(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Machine:
     """An empty machine."""
     (tmp_path / "root").mkdir()
     return Machine(tmp_path / "root", capfd)
+
+
+@pytest.fixture
+def merging(tmp_path: Path) -> str:
+    """A containerd that merges imported files key by key."""
+    program = tmp_path / "containerd"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {MERGING} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
 
 
 def case_machine(machine: Machine, name: str, tree: str = "before") -> Machine:

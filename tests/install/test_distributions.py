@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gpuhook.install.tomledit import Toml, at, table_at
@@ -15,7 +17,13 @@ V2, V3 = ("plugins", "io.containerd.grpc.v1.cri"), ("plugins", "io.containerd.cr
 
 
 def rendered(text: str) -> str:
-    """A template as the distribution would fill it in, its base left out."""
+    """A template as the distribution would fill it in, its base left out, if it has found no runtime by itself."""
+    text = re.sub(
+        r"\{\{ if not \(index \.ExtraRuntimes \"[\w-]+\"\)\.BinaryName \}\}\n(.*?)\{\{ end \}\}\n",
+        r"\1",
+        text,
+        flags=re.DOTALL,
+    )
     return text.replace(BASE, "").replace("{{ .SystemdCgroup }}", "true")
 
 
@@ -90,6 +98,22 @@ def test_our_program_under_nvidias_name_needs_no_template(machine: Machine) -> N
         assert machine("install", "containerd", "--replace-nvidia", "--bin", "/usr/bin") == 0
         assert not machine.path(f"{K3S}/config.toml.tmpl").exists()
     assert "by itself" in machine.out
+
+
+@pytest.mark.parametrize("folder", ["/usr/local/bin", "/opt/x"])
+def test_a_program_that_only_some_releases_find_does_not_replace_the_template(machine: Machine, folder: str) -> None:
+    """Some look in PATH, some in /usr/bin: our part gives way where the base has the runtime."""
+    machine.put({f"{K3S}/config.toml": "version = 2\n"})
+    before = machine.tree()
+    assert machine("install", "containerd") == 0
+    assert machine("install", "containerd", "--replace-nvidia", "--bin", folder) == 0
+    text = machine.text(f"{K3S}/config.toml.tmpl")
+    part = text[text.index("# gpuhook begin") : text.index("# gpuhook end")].splitlines()
+    assert part[1] == '{{ if not (index .ExtraRuntimes "nvidia").BinaryName }}'
+    assert (part[-1], text.count("runtimes.nvidia]")) == ("{{ end }}", 1)
+    assert f'BinaryName = "{folder}/gpuhook-runtime"' in text
+    assert machine("uninstall") == 0
+    assert before == machine.tree()
 
 
 def test_the_default_is_an_option_of_the_service(machine: Machine) -> None:

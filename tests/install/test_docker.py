@@ -226,12 +226,13 @@ def test_what_is_no_file_is_said(machine: Machine) -> None:
     assert machine.err.startswith("gpuhook: file-protected:")
 
 
-def test_mode_and_owner_stay(machine: Machine) -> None:
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o444])
+def test_mode_and_owner_stay(machine: Machine, mode: int) -> None:
     """Root's new file is the owner's as the old one was."""
     machine.put({FILE: "{}"})
-    machine.path(FILE).chmod(0o600)
+    machine.path(FILE).chmod(mode)
     assert machine("install", "docker") == 0
-    assert machine.path(FILE).stat().st_mode & 0o7777 == 0o600
+    assert machine.path(FILE).stat().st_mode & 0o7777 == mode
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")

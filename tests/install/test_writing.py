@@ -107,6 +107,61 @@ def test_a_failing_rename_leaves_nothing_beside(machine: Machine, monkeypatch: p
     assert before == machine.tree()
 
 
+def test_the_new_content_is_on_the_disk_before_it_takes_the_name(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the name itself afterwards: a power cut leaves the old file or the new one. All in the file's own folder."""
+    machine.put({FILE: "{}"})
+    folder, calls = str(machine.path(FILE).parent), list[tuple[str, str]]()
+    fsync, rename = os.fsync, os.rename
+
+    def watch_fsync(fd: int) -> None:
+        calls.append(("fsync", os.readlink(f"/proc/self/fd/{fd}")))
+        fsync(fd)
+
+    def watch_rename(old: str, new: str) -> None:
+        calls.append(("rename", old))
+        assert machine.path(FILE).read_bytes() == b"{}"
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", watch_fsync)
+    monkeypatch.setattr(os, "rename", watch_rename)
+    write(change_of(machine, "ours"), f"{machine.path(FILE)}.aside")
+    new = calls[0][1]
+    assert calls == [("fsync", new), ("rename", new), ("fsync", folder)]
+    assert os.path.dirname(new) == folder
+
+
+def test_labels_and_access_lists_stay(machine: Machine) -> None:
+    """Extended attributes, as far as this filesystem has them; one that cannot be copied loses no other."""
+    machine.put({FILE: "{}"})
+    names = ("user.a", "user.b", "user.c")
+    try:
+        for name in names:
+            os.setxattr(machine.path(FILE), name, name.encode())
+    except OSError:
+        pytest.skip("a filesystem without attributes")
+    assert machine("install", "docker") == 0
+    assert {name: os.getxattr(machine.path(FILE), name) for name in names} == {name: name.encode() for name in names}
+
+
+def test_an_attribute_that_cannot_be_kept_loses_no_other(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A label, for example, that only the kernel gives."""
+    machine.put({FILE: "{}"})
+    monkeypatch.setattr(os, "listxattr", lambda _path: ["security.none", "user.b"])
+    monkeypatch.setattr(os, "getxattr", lambda _path, name: name.encode())
+    kept = []
+
+    def give(_fd: int, name: str, _value: bytes) -> None:
+        if name.startswith("security"):
+            raise OSError(errno.EPERM, "no")
+        kept.append(name)
+
+    monkeypatch.setattr(os, "setxattr", give)
+    write(change_of(machine, "ours"), "")
+    assert kept == ["user.b"]
+
+
 def test_an_interrupted_installation_can_be_undone(machine: Machine) -> None:
     """The journal is written before the files are: a kill between them loses nothing."""
     machine.put({FILE: "{}"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 
 from tests.replay_rules.document import member
+from tests.replay_rules.nodes import has_systemd, host_devices, with_devices
 from tests.replay_rules.rule import Breaking
 from tests.replay_rules.rules_bundle import has_control, is_spelled_otherwise
 from tests.replay_rules.rules_config import RULES as CONFIG_RULES
@@ -15,13 +16,10 @@ from tests.replay_rules.shim import (
     Shim,
     broken,
     changed_hook,
-    has_systemd,
     hook_environment,
-    host_devices,
     numbers,
     refused,
     untouched,
-    with_devices,
     with_hook,
 )
 from tests.replay_rules.steps import Step
@@ -186,7 +184,7 @@ RULES: tuple[Step[Shim], ...] = (
     Step(
         "device nodes stand in the specification where systemd manages cgroups",
         "decisions.md 25 and 27; case shim-devices-in-spec",
-        lambda shim: shim.asks and has_systemd(shim) and bool(host_devices()),
+        lambda shim: shim.asks and has_systemd(shim) and bool(host_devices(shim)),
         with_devices,
     ),
     Step(

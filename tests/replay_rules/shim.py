@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import posixpath
-import re
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -22,7 +20,6 @@ from tests.replay_rules.view import BASE, View, look_at
 VALUED = ("--root", "--log", "--log-format", "--criu", "--rootless", "-b", "--bundle")
 GPU_HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 CHOOSERS = ("NVIDIA_CTK_CONFIG_FILE_PATH", "XDG_CONFIG_HOME")
-HOST_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 
 
 class Launcher(str):
@@ -160,43 +157,6 @@ def hook_environment(shim: Shim) -> list[str]:
     folders = [folder for folder in shim.env.get("PATH", PATH).split(":") if folder.startswith("/")]
     given = {"PATH": ":".join(folders), **{name: shim.env.get(name, "") for name in CHOOSERS}}
     return [Places(BASE).blank(f"{name}={value}") for name, value in given.items() if value]
-
-
-# This machine
-
-
-def host_devices() -> list[str]:
-    """The nodes of this machine's own driver, which the case's configuration leads to; none where there is none."""
-    names = sorted(os.listdir("/dev")) if os.path.isdir("/proc/driver/nvidia/gpus") else []
-    return [f"/dev/{name}" for name in names if name in HOST_NODES or re.fullmatch(r"nvidia\d+", name)]
-
-
-def has_systemd(shim: Shim) -> bool:
-    """Whether systemd manages cgroups, or the runtime is told so."""
-    return "--systemd-cgroup" in shim.args or os.path.isdir("/run/systemd/system")
-
-
-def with_devices(_shim: Shim, outcome: Outcome) -> Outcome:
-    """The outcome with this machine's nodes in the specification."""
-    if not isinstance(outcome.spec, dict):
-        return outcome
-    spec = deepcopy(outcome.spec)
-    linux = spec["linux"] = spec.get("linux") or {}
-    nodes = [(path, os.stat(path)) for path in host_devices()]
-    linux["devices"] = [*(linux.get("devices") or []), *(_node(path, status) for path, status in nodes)]
-    resources = linux["resources"] = linux.get("resources") or {}
-    rules = ({"allow": True, "type": "c", **_number(status), "access": "rw"} for _, status in nodes)
-    resources["devices"] = [*(resources.get("devices") or []), *rules]
-    return replace(outcome, spec=spec)
-
-
-def _number(status: os.stat_result) -> dict[str, int]:
-    return {"major": os.major(status.st_rdev), "minor": os.minor(status.st_rdev)}
-
-
-def _node(path: str, status: os.stat_result) -> dict[str, Any]:
-    owner = {"fileMode": status.st_mode & 0o777, "uid": status.st_uid, "gid": status.st_gid}
-    return {"path": path, "type": "c", **_number(status), **owner}
 
 
 def numbers(value: Any) -> Iterator[int | float]:

@@ -110,15 +110,32 @@ def test_another_name_of_the_file_keeps_its_content(stand: Stand) -> None:
 
 @pytest.mark.attack
 def test_a_link_is_not_followed(stand: Stand) -> None:
-    """The container does not start, and the link's target is untouched (AC-79)."""
+    """Neither for reading nor for writing, and the message says what it is (AC-55, AC-79)."""
     bundle = stand.bundle(ALL)
     os.rename(bundle / "config.json", stand.folder / "theirs")
-    (bundle / "config.json").symlink_to(stand.folder / "theirs")
+    os.symlink(stand.folder / "theirs", bundle / "config.json")
     before = (stand.folder / "theirs").read_bytes()
     result = stand.create(bundle)
     assert (result.status, stand.argv) == (1, None)
     assert "bad-bundle: cannot edit" in result.stderr
+    assert "config.json: it is a link" in result.stderr
     assert (stand.folder / "theirs").read_bytes() == before
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("place", ["", "config.json"])
+def test_an_immutable_bundle_is_said(stand: Stand, place: str) -> None:
+    """Nothing is left beside it, the container does not start; without a request it starts as it is (AC-79)."""
+    need("chattr")
+    for bundle, status in ((stand.bundle(ALL), 1), (stand.bundle(), 0)):
+        assert run(["chattr", "+i", str(bundle / place)]).status == 0
+        try:
+            result = stand.create(bundle)
+        finally:
+            run(["chattr", "-i", str(bundle / place)])
+        assert (result.status, stand.argv is not None) == (status, not status)
+        assert ("cannot edit" in result.stderr) == bool(status)
+        assert sorted(os.listdir(bundle)) == ["config.json", "rootfs"]
 
 
 @pytest.mark.attack

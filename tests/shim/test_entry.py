@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuhook import __version__
+from gpuhook import __version__, failures
+from gpuhook.runtime import entry
+from gpuhook.settings import snapshot
 from tests.rig.process import PATH, run
 from tests.shim.stand import Stand, hooks_of, write_program
 
@@ -218,3 +220,18 @@ def test_it_starts_from_the_archive(stand: Stand) -> None:
     bundle = stand.bundle(ALL)
     assert stand.create(bundle).status == 0
     assert len(hooks_of(bundle)) == 1
+
+
+def test_a_container_that_is_not_made_is_kept_as_the_last_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where `gpuhook explain --last-failure` finds it; what makes no container leaves no trace there."""
+    monkeypatch.setattr(snapshot, "place", lambda: str(tmp_path / "run"))
+    monkeypatch.setenv("GPUHOOK_RUNTIME_DEPTH", "x" * 8)
+    assert entry.main(["state", "c1"]) == 1
+    assert failures.last() is None
+    assert entry.main(["--root", "/r", "create", "--bundle", "/b", "--pid-file", "/p", "c1"]) == 1
+    found = failures.last()
+    assert found is not None
+    assert (found["stage"], found["container"], found["bundle"]) == ("gpuhook-runtime create", "c1", "/b")
+    assert found["reference"] == "low-level-runtime"

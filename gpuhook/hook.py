@@ -41,11 +41,11 @@ def main(argv: list[str] | None = None) -> int:
         return _dispatch(sys.argv[1:] if argv is None else argv, attempt)
     except GpuhookError as error:
         print_error(error.render())
-        _keep(error, attempt)
+        keep(error, attempt)
         return error.exit_status
     except Exception as fault:  # noqa: BLE001  # a traceback would help nobody on a node
         status = unforeseen(fault)
-        _keep(_as_error(fault), attempt)
+        keep(as_error(fault), attempt)
         return status
 
 
@@ -137,7 +137,7 @@ def run(stage: str, config: str, attempt: Attempt, *, debug: bool = False) -> in
     from gpuhook.request.build import build_request
 
     request = build_request(
-        state, bundle, settings, choice, warnings, platform_is_tegra=settings.mode == "auto" and _is_tegra()
+        state, bundle, settings, choice, warnings, platform_is_tegra=settings.mode == "auto" and is_tegra()
     )
     return start(request, settings, debug=debug)
 
@@ -164,7 +164,7 @@ def _decide(bundle: Bundle, config: str) -> tuple[Settings, DeviceChoice | None,
     return settings, *choose_devices(bundle, settings)
 
 
-def _is_tegra() -> bool:
+def is_tegra() -> bool:
     """Whether this is an NVIDIA system on a chip, which is served by another mode (engine.md 7.2)."""
     from gpuhook.kernel.files import read_file
 
@@ -203,7 +203,7 @@ def print_error(text: str) -> None:
 
 def unforeseen(fault: Exception) -> int:
     """Report a fault of gpuhook itself in a line; the whole trace with GPUHOOK_DEBUG=1."""
-    print_error(_as_error(fault).render())
+    print_error(as_error(fault).render())
     if posix.environ.get(b"GPUHOOK_DEBUG"):
         from traceback import print_exception
 
@@ -211,7 +211,8 @@ def unforeseen(fault: Exception) -> int:
     return 1
 
 
-def _as_error(fault: Exception) -> GpuhookError:
+def as_error(fault: Exception) -> GpuhookError:
+    """A fault of gpuhook itself as an error to report."""
     return GpuhookError(
         f"{type(fault).__name__}: {fault}",
         where=_place(fault),
@@ -219,14 +220,14 @@ def _as_error(fault: Exception) -> GpuhookError:
     )
 
 
-def _keep(error: GpuhookError, attempt: Attempt) -> None:
+def keep(error: GpuhookError, attempt: Attempt) -> None:
     """A stage's failure also goes to where people find it later; what prevents that is not told over the failure."""
     if not attempt.stage:
         return
     try:
-        from gpuhook.failures import keep
+        from gpuhook import failures
 
-        keep(error, attempt)
+        failures.keep(error, attempt)
     except Exception:  # noqa: BLE001  # the failure has been told, and its exit status is what counts
         return
 

@@ -8,7 +8,7 @@ from gpuhook.backend.image import CACHE
 from gpuhook.backend.sources import attributes
 from gpuhook.backend.tree import NEW_FILE, Tree
 from gpuhook.kernel import libc
-from gpuhook.kernel.child import take_the_time
+from gpuhook.kernel.child import RIGHTS, take_the_time
 from gpuhook.kernel.files import is_regular
 from gpuhook.loader.merge import merge
 from gpuhook.note import note
@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuhook.backend.sources import Sources
     from gpuhook.loader.cache import Cache
+    from gpuhook.plan.ops import Op
 
 TMPFS_SIZE = "1m"  # plenty for the driver's parameters
 EBUSY, EROFS = 16, 30
@@ -39,16 +40,23 @@ class Worker:
         try:
             for op in plan.ops:
                 note(op.describe(), op.trace(self.tree.container.rootfs))
-                if isinstance(op, (Bind, Link)):
-                    self.put(op)
-                elif isinstance(op, Tmpfs):
-                    self.cover(op)
-                elif isinstance(op, MergeCache):
-                    self.merge_cache(op)
+                self._do(op)
         except BaseException:
             take_the_time()
             self.tree.undo()
             raise
+
+    def _do(self, op: Op) -> None:
+        """One operation. What the kernel refuses and nobody foresaw is told with what was to be done."""
+        try:
+            if isinstance(op, (Bind, Link)):
+                self.put(op)
+            elif isinstance(op, Tmpfs):
+                self.cover(op)
+            elif isinstance(op, MergeCache):
+                self.merge_cache(op)
+        except OSError as error:
+            raise ApplyFailed(f"cannot do in the container: {op.describe()}: {error.strerror}", hint=RIGHTS) from error
 
     def put(self, op: Bind | Link) -> None:
         """Bind or link, unless it is dispensable and the container has no place for it."""
@@ -68,6 +76,9 @@ class Worker:
         if not sources:  # optional, and open_sources has said so
             return
         source = sources.pop()
+        if (op.optional or op.dispensable) and not posix.fstat(source.mount).st_nlink:
+            note(f"left out, removed from the host meanwhile: {op.source}")
+            return
         if op.target.startswith("/proc/") and not self._is_covered(op.target.rpartition("/")[0]):
             note(f"left out, the container's procfs is not covered there: {op.target}")
             return

@@ -12,6 +12,7 @@ from gpuhook.backend.image import open_plain
 from gpuhook.driver.machine import this_machine
 from gpuhook.driver.tables import LIBRARIES, stem_of
 from gpuhook.driver.version import is_version
+from gpuhook.loader.cache import is_plain
 from gpuhook.loader.elf import BadElf, read_elf
 from gpuhook.note import note
 from gpuhook.plan.ops import CacheEntry
@@ -79,6 +80,9 @@ def _entries(root: Root, name: str) -> list[CacheEntry]:
         note(f"{FOLDER}/{name} of the image is not used: {error}")
         return []
     stem = stem_of(name)
+    if not is_plain(place):
+        note(f"{FOLDER}/{name} of the image is not used: {place} cannot stand in a cache")
+        return []
     if elf.bits != 64 or not this_machine().runs(elf.machine, elf.bits) or not _is_soname(elf.soname, stem):
         note(f"{FOLDER}/{name} of the image is not used: it is no {stem} for this machine")
         return []

@@ -6,7 +6,7 @@ import posix
 from select import select
 
 from gpuhook.kernel.beneath import same_file
-from gpuhook.kernel.files import read_file
+from gpuhook.kernel.files import READ, read_fd, read_file
 from gpuhook.kernel.libc import ENOSYS, missing_call
 from gpuhook.kernel.mounts import MountPoint, parse_mountinfo
 from gpuhook.refusals import BadContainer
@@ -28,7 +28,7 @@ class Container:
     pidfd: its first process; rootfs: the path; root_status: of that folder as the host sees it; owner: uid and gid on
     the host of the container's root; mounts: the container's mount table by id; host_devices: the filesystems
     ("major:minor") that are mounted on the host; proc: a descriptor of the host's procfs; host_namespace: of our own
-    mount namespace. All descriptors close on exec; the process that holds them ends soon.
+    mount namespace, host_table: of its mount table. All close on exec; the process that holds them ends soon.
     """
 
     def __init__(self, pid: int, rootfs: str) -> None:
@@ -39,8 +39,8 @@ class Container:
         try:
             self._refuse_other_procfs()
             self._refuse_own_namespace()
-            self.mounts = {point.id: point for point in _mounts(f"/proc/{pid}/mountinfo")}
-            self.host_devices = frozenset(point.device for point in _mounts("/proc/self/mountinfo"))
+            self.host_table = posix.open("/proc/self/mountinfo", READ)
+            self._take(_mounts(f"/proc/{pid}/mountinfo"))
             self.owner = (self._outside_id("uid_map"), self._outside_id("gid_map"))
         except (OSError, ValueError) as error:
             raise BadContainer(
@@ -91,6 +91,21 @@ class Container:
         if select([self.pidfd], [], [], 0)[0]:
             raise BadContainer(f"the container's process {self.pid} has ended", where="stdin: pid", hint=HINT)
 
+    def _take(self, theirs: tuple[MountPoint, ...]) -> None:
+        posix.lseek(self.host_table, 0, 0)
+        ours = parse_mountinfo(read_fd(self.host_table, TABLE))
+        self.mounts = {point.id: point for point in theirs}
+        self.host_devices = frozenset(point.device for point in ours)
+
+    def point_of(self, number: int) -> MountPoint | None:
+        """The mount of this id in the container's mount namespace, which this process has entered.
+
+        One that the tables lack was mounted since by somebody else and has spread to here: they are read again.
+        """
+        if number not in self.mounts:
+            self._take(_mounts("self/mountinfo", self.proc))
+        return self.mounts.get(number)
+
     def _outside_id(self, table: str) -> int:
         """Whom we see as the container's user 0 (user_namespaces(7): the second column is in the reader's terms)."""
         if same_file(posix.stat(f"/proc/{self.pid}/ns/user"), posix.stat("/proc/self/ns/user")):
@@ -117,5 +132,5 @@ class Container:
         return status
 
 
-def _mounts(path: str) -> tuple[MountPoint, ...]:
-    return parse_mountinfo(read_file(path, TABLE)[0])
+def _mounts(path: str, dir_fd: int | None = None) -> tuple[MountPoint, ...]:
+    return parse_mountinfo(read_file(path, TABLE, dir_fd=dir_fd)[0])

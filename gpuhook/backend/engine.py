@@ -8,6 +8,7 @@ changes before the plan is complete; after a failure nothing stays.
 from __future__ import annotations
 
 import posix
+from time import monotonic
 
 from gpuhook.backend.compat import with_compat
 from gpuhook.backend.container import Container
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from gpuhook.settings.values import Settings
 
 DEADLINE = 8.0  # seconds for everything inside the container: a runtime that waits for us may give up after ten
-PATIENCE = 6.5  # seconds after which the worker itself gives up, while it can take back what it has done
+CLEAN_UP = 1.5  # seconds before that the worker itself gives up, to take back what it has done
 TASK = "configuring the container"
 DAMAGED = b"damaged"  # the worker's answer where it found a loader cache that it could not use
 EVERYTHING, USUAL = Omit(), Image()
@@ -158,13 +159,16 @@ def carry_out(prepared: Prepared, settings: Settings) -> None:
     sources = open_sources(prepared.plan, prepared.inventory.host.driver_root)
     undo_rules = _allow(prepared.plan, container) if prepared.with_rules else None
 
+    end = monotonic() + DEADLINE
+
     def work(mended: Cache | None = None) -> bytes:
+        give_up_after(max(0.1, end - CLEAN_UP - monotonic()), TASK)
         return _work(prepared, settings, container, sources, mended)
 
     try:
         if run_in_child(work, DEADLINE, TASK) == DAMAGED:
             mended = _mended(container, settings)
-            run_in_child(lambda: work(mended), DEADLINE, TASK)
+            run_in_child(lambda: work(mended), end - monotonic(), TASK)
     except BaseException:
         if undo_rules is not None:
             undo_rules()
@@ -210,7 +214,6 @@ def _work(
     libc.setns(container.pidfd, libc.CLONE_NEWNS)
     libc.make_files_as(*container.owner)
     follow_parent()
-    give_up_after(PATIENCE, TASK)
     tree = Tree(container, write_into_volumes=settings.write_into_volumes)
     cache, cache_bytes = read_cache(tree.root)
     if cache is None and exists(tree.root, CACHE):

@@ -13,34 +13,57 @@ from gpuhook.plan.ops import Image
 
 CACHE = "/etc/ld.so.cache"
 CACHE_LIMIT = 16 << 20  # bytes
-# The loader's folders by machine: Debian's for 64 and 32 bits ("" for none), and musl's own loader.
+INTERPRETER_LIMIT = 4 << 20  # bytes; glibc's has some 200 KiB
+# By machine: Debian's folders for 64 and 32 bits ("" for none), the ELF interpreters of glibc and of musl.
 MULTIARCH = {
-    "x86_64": ("/usr/lib/x86_64-linux-gnu", "/usr/lib/i386-linux-gnu", "/lib/ld-musl-x86_64.so.1"),
-    "aarch64": ("/usr/lib/aarch64-linux-gnu", "", "/lib/ld-musl-aarch64.so.1"),
-    "ppc64le": ("/usr/lib/powerpc64le-linux-gnu", "", "/lib/ld-musl-powerpc64le.so.1"),
-}
+    "x86_64": (
+        "/usr/lib/x86_64-linux-gnu", "/usr/lib/i386-linux-gnu", "/lib64/ld-linux-x86-64.so.2",
+        "/lib/ld-musl-x86_64.so.1",
+    ),
+    "aarch64": ("/usr/lib/aarch64-linux-gnu", "", "/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-aarch64.so.1"),
+    "ppc64le": ("/usr/lib/powerpc64le-linux-gnu", "", "/lib64/ld64.so.2", "/lib/ld-musl-powerpc64le.so.1"),
+}  # fmt: skip
 
 
 def look(root: Root, cache: Cache | None) -> Image:
-    """Where libraries go, judged by the distribution's marks and by the loader's own cache.
+    """Where libraries go: into a folder that the image's own loader searches.
 
-    Debian's folder where the image is Debian's or has that folder; else /usr/lib64 (or the folder that the cache names
-    most, of the usual ones); 32-bit libraries as nvidia-container-cli places them (engine.md 5.4).
+    The loader's cache tells by what it names; without one, the ELF interpreter by the folders that it is built for; an
+    image without either has the distribution's marks. 32-bit libraries are where nvidia-container-cli places them
+    (engine.md 5.4).
     """
-    multi64, multi32, musl = MULTIARCH.get(posix.uname().machine, MULTIARCH["x86_64"])
+    multi64, multi32, interpreter, musl = MULTIARCH.get(posix.uname().machine, MULTIARCH["x86_64"])
     if exists(root, musl) and cache is None:
         warn(
             "musl-or-distroless",
             "the image uses musl, whose loader reads no ld.so.cache: its own programs will not find NVIDIA's glibc "
             "libraries; statically linked programs and nvidia-smi with a glibc beside it work",
         )
-    if exists(root, "/etc/debian_version"):
-        return Image(lib64=multi64, lib32=multi32)
+    lib64 = _by_cache(cache, multi64) or _by_interpreter(root, interpreter, multi64) or _by_marks(root, multi64)
+    return Image(lib64=lib64, lib32=multi32 if lib64 == multi64 else _lib32(root, lib64))
+
+
+def _by_cache(cache: Cache | None, multi64: str) -> str:
+    """The usual folder that the cache names, "" for none."""
     known = [_merged(folder) for folder in folders(cache, 64)] if cache is not None else []
-    if multi64 in known or (not known and exists(root, multi64)):
-        return Image(lib64=multi64, lib32=multi32)
-    lib64 = "/usr/lib" if known and "/usr/lib64" not in known and "/usr/lib" in known else "/usr/lib64"
-    return Image(lib64=lib64, lib32=_lib32(root, lib64))
+    return next((folder for folder in (multi64, "/usr/lib64", "/usr/lib") if folder in known), "")
+
+
+def _by_interpreter(root: Root, path: str, multi64: str) -> str:
+    """The usual folder that the ELF interpreter searches by itself, "" for none.
+
+    glibc's has the list in its data, as `/lib64/`, NUL, `/usr/lib64/`, NUL (elf/dl-load.c, system_dirs).
+    """
+    try:
+        data = _bytes_of(root, path, INTERPRETER_LIMIT)
+    except OSError:
+        return ""
+    return next((folder for folder in (multi64, "/usr/lib64") if f"{folder}/\0".encode() in data), "")
+
+
+def _by_marks(root: Root, multi64: str) -> str:
+    is_debian = exists(root, "/etc/debian_version") or exists(root, multi64)
+    return multi64 if is_debian else "/usr/lib64"
 
 
 def _merged(folder: str) -> str:
@@ -70,7 +93,7 @@ def exists(root: Root, path: str) -> bool:
 def read_cache(root: Root) -> tuple[Cache | None, bytes]:
     """The container's loader cache and its bytes; None where there is none that the loader could use."""
     try:
-        data = _bytes_of_cache(root)
+        data = _bytes_of(root, CACHE, CACHE_LIMIT)
         cache = parse(data)
         if not cache.odd:
             return cache, data
@@ -82,14 +105,15 @@ def read_cache(root: Root) -> tuple[Cache | None, bytes]:
     return None, b""
 
 
-def _bytes_of_cache(root: Root) -> bytes:
-    fd = open_plain(root, CACHE)
+def _bytes_of(root: Root, path: str, limit: int) -> bytes:
+    """The content of a regular file of the image's own. Raises OSError, EFBIG above the limit."""
+    fd = open_plain(root, path)
     try:
-        data = read_fd(fd, CACHE_LIMIT)
+        data = read_fd(fd, limit)
     finally:
         posix.close(fd)
-    if len(data) > CACHE_LIMIT:
-        raise OSError(27, f"it is larger than {CACHE_LIMIT >> 20} MiB", CACHE)
+    if len(data) > limit:
+        raise OSError(27, f"it is larger than {limit >> 20} MiB", path)
     return data
 
 

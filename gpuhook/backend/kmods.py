@@ -7,10 +7,10 @@ note: the start then fails, or does not, for the lack itself.
 from __future__ import annotations
 
 import posix
-from select import select
 
 from gpuhook.driver.pci import gpu_drivers
 from gpuhook.errors import UnsafeConfig
+from gpuhook.kernel.child import has_ended, reap
 from gpuhook.kernel.files import read_file, require_trusted
 from gpuhook.note import note
 
@@ -91,21 +91,16 @@ def _run(argv: list[str], seconds: float) -> str:
         return f"fork: {error.strerror}"
     if pid == 0:
         _become(argv)
-    status = None
     try:
-        pidfd = posix.pidfd_open(pid)
-        try:
-            ended = bool(select([pidfd], [], [], seconds)[0])
-        finally:
-            posix.close(pidfd)
+        ended = has_ended(pid, seconds)
         if not ended:
             _kill(pid)
-        status = posix.waitpid(pid, 0)[1]
-    except (ChildProcessError, ProcessLookupError):  # SIGCHLD is ignored: the kernel has reaped it
+    except ProcessLookupError:  # SIGCHLD is ignored: the kernel has reaped it
         return ""
+    status = reap(pid)
     if not ended:
         return f"{argv[0]} did not end within {seconds:g} s"
-    return "" if status == 0 else f"{argv[0]} ended with status {posix.waitstatus_to_exitcode(status)}"
+    return "" if status in (0, -1) else f"{argv[0]} ended with status {posix.waitstatus_to_exitcode(status)}"
 
 
 def _kill(pid: int) -> None:

@@ -27,6 +27,7 @@ ATTRIBUTES = {
     "nodev": libc.MOUNT_ATTR_NODEV,
     "noexec": libc.MOUNT_ATTR_NOEXEC,
 }
+CHANGED = "the driver's files changed while the container was started; start it again"
 FORMATS = {"file": 0o100000, "folder": 0o040000, "socket": 0o140000, "device": 0o020000}
 
 
@@ -98,4 +99,4 @@ def _judge(op: Bind, status: stat_result, error: type[NodeMissing | ApplyFailed]
 def _hint(op: Bind) -> str:
     if op.kind == "device":
         return "nvidia-modprobe makes the driver's device nodes; details: nvidia-smi on the host"
-    return "the driver's files changed while the container was started; start it again"
+    return CHANGED

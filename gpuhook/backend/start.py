@@ -20,6 +20,10 @@ def start(request: Request, settings: Settings, *, debug: bool = False) -> int:
 
     Raises GpuhookError; nothing was changed then.
     """
+    if posix.geteuid() != 0:
+        from gpuhook.kernel.userns import enter_user_namespace
+
+        enter_user_namespace(request.pid)
     # Before anything can fail: what is wrong with the configuration may be the reason.
     say_warnings((*request.warnings, *cgroup_warnings(request, settings)))
     if settings.backend != "embedded":
@@ -55,16 +59,21 @@ def choose_program(settings: Settings, rootfs: str) -> tuple[Program | None, str
 def _hand_over(program: Program, path: str, request: Request, settings: Settings, *, debug: bool) -> int:
     from gpuhook.backend.cli import become, configure_argv, environment, look_around
 
+    require_channels(program, request)
+    around = look_around(settings)
+    say_warnings(around.warnings)
+    argv = configure_argv(program, request, settings, around, debug=debug)
+    return become(argv, environment(posix.environ, settings, path))
+
+
+def require_channels(program: Program, request: Request) -> None:
+    """Refuse IMEX channels where the program is older than they are. Raises BackendMissing."""
     if request.imex_channels and "imex-channel" not in program.knows:
         raise BackendMissing(
             f"{program.path} is too old for IMEX channels (it has no --imex-channel)",
             where="NVIDIA_IMEX_CHANNELS",
             hint="install a newer libnvidia-container-tools",
         )
-    around = look_around(settings)
-    say_warnings(around.warnings)
-    argv = configure_argv(program, request, settings, around, debug=debug)
-    return become(argv, environment(posix.environ, settings, path))
 
 
 def cgroup_warnings(request: Request, settings: Settings) -> tuple[tuple[str, str], ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posix
 
+from gpuhook.backend.sources import CHANGED
 from gpuhook.kernel import libc
 from gpuhook.kernel.beneath import Root, same_file
 from gpuhook.kernel.files import is_regular, kind
@@ -41,6 +42,7 @@ class Tree:
         self.root_mount = libc.mount_id(self.root.fd)
         self._made: list[tuple[int, str, bool]] = []
         self._mounts: list[int] = []
+        self._attached: set[int] = set()  # the ids of those
 
     def _open_root(self) -> Root:
         """The root by its path, or, where the runtime has already pivoted, `/`.
@@ -218,11 +220,9 @@ class Tree:
         return f"{posix.major(device)}:{posix.minor(device)}"
 
     def refuse_shared(self, fd: int, path: str) -> MountPoint | None:
-        """The mount that an open file is on, None for one that is newer than the container's table.
-
-        Raises VolumeInTheWay where what is mounted there would spread.
-        """
-        point = self.container.mounts.get(libc.mount_id(fd))
+        """The mount that an open file is on, None for one of ours. Raises VolumeInTheWay where it spreads mounts."""
+        number = libc.mount_id(fd)
+        point = None if number in self._attached else self.container.point_of(number)
         if point is not None and point.shared:
             raise VolumeInTheWay(
                 f"{path} is on a shared mount ({point.point}): what is mounted there would appear on the host",
@@ -255,10 +255,14 @@ class Tree:
         try:
             libc.move_mount(mount, target, path)
         except OSError as error:
+            if error.errno == ENOENT and not posix.fstat(mount).st_nlink:
+                text = f"what belongs at {path} in the container was removed from the host meanwhile"
+                raise ApplyFailed(text, where=path, hint=CHANGED) from error
             raise ApplyFailed(f"cannot mount at {path} in the container: {error.strerror}", where=path) from error
         finally:
             posix.close(target)
         self._mounts.append(mount)
+        self._attached.add(libc.mount_id(mount))
 
     def undo(self) -> None:
         """Take away everything that was mounted and made here, last first.

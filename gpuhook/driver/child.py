@@ -12,6 +12,7 @@ from time import monotonic
 from gpuhook.driver.nvml import Refused, drop_capabilities, load_host_runtime
 from gpuhook.errors import printable
 from gpuhook.kernel import libc
+from gpuhook.kernel.child import reap
 from gpuhook.kernel.files import in_user_namespace
 from gpuhook.value import Value
 
@@ -108,16 +109,13 @@ def _read(reader: int, deadline: float) -> bytes | None:
 
 
 def _end(pid: int) -> int:
-    """Kill the child with its whole session and take its status; -1 where somebody else reaps our children."""
+    """Kill the child with its whole session and take its status, as `reap` does."""
     try:
         posix.kill(pid, _SIGKILL)
         posix.killpg(pid, _SIGKILL)
     except ProcessLookupError:  # it has no session yet
         pass
-    try:
-        return posix.waitpid(pid, 0)[1]
-    except ChildProcessError:  # SIGCHLD is ignored, as some runtimes leave it to us
-        return -1
+    return reap(pid)
 
 
 def _run(question: Callable[[], str], confinement: Confinement, writer: int, parent: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posix
 from posix import uname
 
 from gpuhook.driver import tables
@@ -11,9 +12,13 @@ from gpuhook.kernel.beneath import Root
 from gpuhook.kernel.files import FOLDER as S_FOLDER
 from gpuhook.kernel.files import FORMAT, fault_of, is_regular, kind, trusted_owners
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from os import stat_result
+
 Found = tuple[tuple[str, ...], tuple[str, ...]]  # paths, and what is missing with why
 
-_SOCKET = 0o140000
+_SOCKET, _ESTALE = 0o140000, 116
 _MOST_FIRMWARE = 1000
 _LARGEST_PROC_FILE = 1 << 16  # bytes
 
@@ -85,13 +90,13 @@ def find_sockets(root: Root, mps: str = Host.mps) -> Found:
     """The sockets of persistenced and fabricmanager and the MPS folder, by their resolved paths."""
     found: list[str] = []
     missing: list[str] = []
-    for path, look in (*((path, _socket_fault) for path in tables.SOCKETS), (mps, _mps_fault)):
+    for path, fault_of_it in (*((path, _socket_fault) for path in tables.SOCKETS), (mps, _mps_fault)):
         try:
-            fault = look(root, path)
-            place = root.resolve(path)
+            place, status = _place_and_status(root, path)
         except OSError as error:
             missing.append(f"{path}: {error.strerror}")
             continue
+        fault = fault_of_it(status)
         if fault:
             missing.append(f"{path}: {fault}")
         else:
@@ -99,14 +104,27 @@ def find_sockets(root: Root, mps: str = Host.mps) -> Found:
     return tuple(found), tuple(missing)
 
 
-def _socket_fault(root: Root, path: str) -> str:
-    mode = root.stat(path).st_mode
-    return "" if mode & FORMAT == _SOCKET else f"it is {kind(mode)}, not a socket"
+def _place_and_status(root: Root, path: str) -> tuple[str, stat_result]:
+    """Where something is, and what: of one and the same open file, since others than root may exchange these names.
+
+    A link of this name is not followed; links of folders on the way are.
+    """
+    fd = root.open(path, follow=False)
+    try:
+        place = root.path_of(fd)
+        if place.rpartition("/")[2] != path.rpartition("/")[2]:
+            raise OSError(_ESTALE, "it was exchanged while it was looked at", path)
+        return place, posix.fstat(fd)
+    finally:
+        posix.close(fd)
 
 
-def _mps_fault(root: Root, path: str) -> str:
+def _socket_fault(status: stat_result) -> str:
+    return "" if status.st_mode & FORMAT == _SOCKET else f"it is {kind(status.st_mode)}, not a socket"
+
+
+def _mps_fault(status: stat_result) -> str:
     """Why the MPS folder is not given: it lies in /tmp, where any user can make a folder or a link of this name."""
-    status = root.stat(path, follow=False)
     if status.st_mode & FORMAT != S_FOLDER:
         return f"it is {kind(status.st_mode)}, not a folder"
     if status.st_uid not in trusted_owners():

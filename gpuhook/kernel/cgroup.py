@@ -8,12 +8,12 @@ folder itself must name the process.
 from __future__ import annotations
 
 import posix
-from errno import EACCES, ENOENT, EOPNOTSUPP, EPERM, ESRCH
+from errno import EACCES, ENODEV, ENOENT, EOPNOTSUPP, EPERM, ESRCH
 
 from gpuhook.kernel.files import read_file
 from gpuhook.kernel.mounts import parse_mountinfo
 from gpuhook.kernel.undo import Undo
-from gpuhook.refusals import CgroupFailed
+from gpuhook.refusals import BadContainer, CgroupFailed
 from gpuhook.value import Value
 
 TYPE_CHECKING = False
@@ -29,6 +29,7 @@ _TYPES = {1: "cgroup", 2: "cgroup2"}
 _FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
 _WRITE = posix.O_WRONLY | posix.O_NOFOLLOW | posix.O_CLOEXEC
 _MOST_DEVICES = 8192
+GONE = (ENOENT, ENODEV, ESRCH)  # what is said of a group, or a process, that was removed meanwhile
 
 
 class DeviceGroup(Value):
@@ -47,12 +48,15 @@ class DeviceGroup(Value):
 def find_group(pid: int, proc: str = "/proc") -> DeviceGroup:
     """The group that filters this process's devices: of the v1 devices controller where that is in use, else of v2.
 
-    proc: where procfs is. Raises CgroupFailed if there is none, or if it lies outside of what we see.
+    proc: where procfs is. Raises CgroupFailed if there is none, or if it lies outside of what we see, and
+    BadContainer for a process that has ended.
     """
     try:
         theirs, ours = (group_paths(_read(f"{proc}/{who}/cgroup")) for who in (pid, "self"))
         table = _read(f"{proc}/self/mountinfo")
     except OSError as error:
+        if error.errno == ESRCH or (error.errno == ENOENT and error.filename == f"{proc}/{pid}/cgroup"):
+            raise BadContainer(f"the container's process {pid} has ended", where="stdin: pid") from None
         raise CgroupFailed(f"the cgroup of process {pid} cannot be read: {error.strerror}", where=proc) from None
     # On nodes with many containers the table is long, and only its cgroup lines are of interest.
     mounts = parse_mountinfo(b"\n".join(line for line in table.split(b"\n") if b" - cgroup" in line))
@@ -208,7 +212,7 @@ def _failed(group: DeviceGroup, error: OSError) -> CgroupFailed:
         hint = "rootless engines cannot write device rules: leave no-cgroups unset there, or set it to true"
         if group.version == 1:
             hint = f"the cgroup above forbids the devices, or this is a rootless engine; {hint}"
-    elif error.errno not in (ENOENT, ESRCH):
+    elif error.errno not in GONE:
         hint = "set no-cgroups = true and have the runtime allow the devices"
     return CgroupFailed(f"the device rules cannot be changed: {error.strerror}", where=group.folder, hint=hint)
 
@@ -239,7 +243,16 @@ def _allow_v1(group: DeviceGroup, folder: int, devices: list[Device], undo: Undo
         _write(folder, "devices.allow", f"c {major}:{minor} rw")
         had = "".join(access for *rule, access in rules if rule == ["c", str(major), str(minor)])
         added = "".join(letter for letter in "rw" if letter not in had)
-        undo.add(_write, folder, "devices.deny", f"c {major}:{minor} {added}")
+        undo.add(_deny, folder, f"c {major}:{minor} {added}")
+
+
+def _deny(folder: int, rule: str) -> None:
+    """Take a v1 rule back; with a group that is gone by now its rules are gone too."""
+    try:
+        _write(folder, "devices.deny", rule)
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
 
 
 def _rules(folder: int) -> list[tuple[str, str, str, str]]:

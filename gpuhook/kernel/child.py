@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import posix
-from select import select
+from errno import EAGAIN, EMFILE, ENFILE, ENOMEM, ESRCH
+from select import POLLIN, poll
 from time import monotonic
 
 from gpuhook.errors import GpuhookError
 from gpuhook.kernel.libc import PR_SET_PDEATHSIG, prctl
+from gpuhook.note import note
 from gpuhook.refusals import ApplyFailed, TimedOut
 
 TYPE_CHECKING = False
@@ -18,7 +20,12 @@ else:
     import _signal  # of which signal.py makes enumerations, at a price
 
 SIGKILL = 9
+STUCK = 0.5  # seconds that a process may take to die
 RIGHTS = "the hook needs the rights of root (CAP_SYS_ADMIN) and room for files; --debug tells the step"
+ENDED = "the container's process has ended meanwhile"
+KILLED = "dmesg tells of memory that ran out and of crashes"
+ROOM = "the runtime's limit of processes or files may be used up, or the memory"
+HINTS = {ESRCH: ENDED, EAGAIN: ROOM, ENOMEM: ROOM, ENFILE: ROOM, EMFILE: ROOM}
 LIMIT = 1 << 20  # bytes of an answer
 DONE, REFUSED = b"\x06", b"\x15"  # the last byte of an answer: complete, or an error's text
 
@@ -27,23 +34,31 @@ def run_in_child(work: Callable[[], bytes], deadline: float, name: str, *, limit
     """What `work` returns, computed in a forked child; the caller is single-threaded and has imported all it needs.
 
     deadline: seconds until the child is killed; name: what it does, for messages; limit: bytes of the answer. An error
-    of ours that the child raises is raised here, of the same class. Raises TimedOut and ChildDied.
+    of ours that the child raises is raised here, of the same class. Raises TimedOut, ChildDied and ApplyFailed.
     """
-    out, into = posix.pipe()
     parent = posix.getpid()
-    child = posix.fork()
+    try:
+        (out, into), (said, say) = posix.pipe(), posix.pipe()
+        child = posix.fork()
+    except OSError as error:
+        raise ApplyFailed(f"{name} cannot begin, no process for it: {error.strerror}", hint=ROOM) from error
     if child == 0:
+        for number in range(3):  # whoever started us waits until nobody holds these, and a child may be stuck
+            posix.dup2(say, number)
         _serve(work, into, parent)
     posix.close(into)
+    posix.close(say)
     try:
-        answer = _read_all(out, deadline, name, limit)
+        answer = _read_all(out, said, deadline, name, limit)
     finally:
         posix.close(out)
-        _end(child)
+        reap(child)
+        _pass_on(said)
+        posix.close(said)
     if answer.endswith(REFUSED):
         raise _error(answer[:-1])
     if not answer.endswith(DONE):
-        raise ChildDied(f"{name} ended without an answer: it crashed or was killed")
+        raise ChildDied(f"{name} ended without an answer: it crashed or was killed", hint=KILLED)
     return answer[:-1]
 
 
@@ -71,7 +86,7 @@ def give_up_after(seconds: float, name: str) -> None:
     """
 
     def expire(*_: object) -> None:
-        raise TimedOut(f"{name} did not end within {seconds:g} s")
+        raise TimedOut(f"{name} did not end within {round(seconds, 1):g} s")
 
     _signal.signal(_signal.SIGALRM, expire)
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (_signal.SIGALRM,))
@@ -105,7 +120,10 @@ def _serve(work: Callable[[], bytes], into: int, parent: int) -> None:
         _write_all(into, _packed(error) + REFUSED)
     except OSError as error:
         where = error.filename if isinstance(error.filename, str) else ""
-        _write_all(into, _packed(ApplyFailed(f"{error.strerror}", where=where, hint=RIGHTS)) + REFUSED)
+        _write_all(
+            into,
+            _packed(ApplyFailed(f"{error.strerror}", where=where, hint=HINTS.get(error.errno or 0, RIGHTS))) + REFUSED,
+        )
     except Exception as fault:  # noqa: BLE001  # a child must never run its parent's code
         _write_all(into, _packed(GpuhookError(f"{type(fault).__name__}: {fault}")) + REFUSED)
     finally:
@@ -118,26 +136,70 @@ def _write_all(fd: int, data: bytes) -> None:
         view = view[posix.write(fd, view) :]
 
 
-def _read_all(fd: int, deadline: float, name: str, limit: int) -> bytes:
+def _read_all(fd: int, said: int, deadline: float, name: str, limit: int) -> bytes:
     give_up = monotonic() + deadline
     data = bytearray()
-    while select([fd], [], [], max(0.0, give_up - monotonic()))[0]:
+    while ready := _readable((fd, said) if said >= 0 else (fd,), give_up - monotonic()):
+        if said in ready and not _pass_on(said):
+            said = -1  # its end: the child has closed it
+        if fd not in ready:
+            continue
         part = posix.read(fd, 1 << 16)
         data += part
         if not part:
             return bytes(data)
         if len(data) > limit + 1:
             return b""
-    raise TimedOut(f"{name} did not end within {deadline:g} s")
+    raise TimedOut(f"{name} did not end within {round(deadline, 1):g} s")
 
 
-def _end(child: int) -> None:
-    """Kill and reap; where SIGCHLD is ignored the kernel has reaped already."""
+def _readable(fds: tuple[int, ...], seconds: float) -> list[int]:
+    """Those of the descriptors that can be read, or are at their end, within these seconds."""
+    poller = poll()
+    for fd in fds:
+        poller.register(fd, POLLIN)
+    return [fd for fd, _ in poller.poll(max(0.0, seconds) * 1000)]
+
+
+def _pass_on(said: int) -> bool:
+    """Write what the child has said to our stderr; whether there was anything."""
+    if not _readable((said,), 0) or not (text := posix.read(said, 1 << 16)):
+        return False
+    try:
+        posix.write(2, text)
+    except OSError:  # nobody listens, and that must not stop a container
+        return True
+    return True
+
+
+def has_ended(child: int, seconds: float) -> bool:
+    """Whether a child of ours ends within these seconds. Raises ProcessLookupError where the kernel has reaped it."""
+    try:
+        pidfd = posix.pidfd_open(child)
+    except ProcessLookupError:
+        raise
+    except OSError:  # Linux has pidfds since 5.3: on older ones it is waited for without a limit
+        return True
+    try:
+        return bool(_readable((pidfd,), seconds))
+    finally:
+        posix.close(pidfd)
+
+
+def reap(child: int) -> int:
+    """Kill a child and take its status; -1 where there is none to take.
+
+    Where SIGCHLD is ignored the kernel has reaped already. Some waits in the kernel cannot even be killed (a FUSE
+    server or a driver that does not answer): such a child is left to die when they end.
+    """
     try:
         posix.kill(child, SIGKILL)
-        posix.waitpid(child, 0)
+        if has_ended(child, STUCK):
+            return posix.waitpid(child, 0)[1]
+        note(f"the process {child} is stuck in the kernel, and left behind")
     except (ProcessLookupError, ChildProcessError):
-        return
+        pass
+    return -1
 
 
 def _packed(error: GpuhookError) -> bytes:

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 LIMIT = 16 << 20  # bytes of a file; a large desktop has 300 KiB
 MOST_ENTRIES = 1 << 16
-MOST_TEXT = 8 << 20  # bytes of all texts together: entries may share them, or overlap to exhaust us
+MOST_TEXT = 4 << 20  # characters of all texts, counted at each use: entries share one text, or overlap, to exhaust us
 LONGEST = 4096  # bytes of a text with its NUL (PATH_MAX)
+LONGEST_FOLDER = 255  # characters of the name of a glibc-hwcaps folder (NAME_MAX)
 
 OLD_MAGIC, NEW_MAGIC = b"ld.so-1.7.0", b"glibc-ld.so.cache1.1"
 OLD_HEADER = Struct("<11sxI")  # magic, count
@@ -102,20 +103,24 @@ def _reader(body: bytes, first: int, end: int) -> Callable[[int], str]:
 
     def text(offset: int) -> str:
         nonlocal left
-        if offset in known:
-            return known[offset]
-        if not first <= offset < end:
-            raise BadCache(f"a text at {offset} is outside of its table, {first} to {end}")
-        stop = body.find(b"\0", offset, min(offset + LONGEST, end))
-        if stop < 0:
-            raise BadCache(f"the text at {offset} does not end")
-        left -= stop - offset
+        found = known.get(offset)
+        if found is None:
+            known[offset] = found = _text(body, offset, first, end)
+        left -= len(found)
         if left < 0:
             raise BadCache(f"its texts are longer than {MOST_TEXT >> 20} MiB together")
-        known[offset] = found = body[offset:stop].decode("utf-8", "surrogateescape")
         return found
 
     return text
+
+
+def _text(body: bytes, offset: int, first: int, end: int) -> str:
+    if not first <= offset < end:
+        raise BadCache(f"a text at {offset} is outside of its table, {first} to {end}")
+    stop = body.find(b"\0", offset, min(offset + LONGEST, end))
+    if stop < 0:
+        raise BadCache(f"the text at {offset} does not end")
+    return body[offset:stop].decode("utf-8", "surrogateescape")
 
 
 def _entries(body: bytes, end: int, text: Callable[[int], str], *, suspicious: bool) -> tuple[tuple[Entry, ...], int]:
@@ -146,7 +151,10 @@ def _hwcaps(data: bytes, start: int, text: Callable[[int], str]) -> tuple[str, .
         if tag == HWCAPS:
             if size % 4 or size > 4 * MOST_ENTRIES:
                 raise BadCache(f"the list of its glibc-hwcaps has {size} bytes")
-            return tuple(text(place) for (place,) in Struct("<I").iter_unpack(data[offset : offset + size]))
+            names = tuple(text(place) for (place,) in Struct("<I").iter_unpack(data[offset : offset + size]))
+            if max(map(len, names), default=0) > LONGEST_FOLDER:
+                raise BadCache("the name of a glibc-hwcaps folder is longer than a file name can be")
+            return names
     return ()
 
 

@@ -28,6 +28,7 @@ BLANKS = (
     " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
+LONGEST = 1 << 17  # characters of a variable: Linux hands none over that is longer (execve(2))
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 WORD = f"{LETTERS}0123456789_-."
 CDI_HINT = "CDI devices are the container engine's work: use its own option, for example --device {name}"
@@ -76,6 +77,11 @@ def mount_fault(name: str, place: str) -> str:
 def split_words(value: str) -> list[str]:
     """The elements of a list in a variable: separated by commas, blanks trimmed, empty ones dropped."""
     return [word for part in value.split(",") if (word := part.strip(BLANKS))]
+
+
+def is_too_long(value: str) -> bool:
+    """Whether no program could be given a variable of this value; taking it apart costs memory and time."""
+    return len(value) > LONGEST
 
 
 def is_legacy(env: dict[str, str]) -> bool:
@@ -141,15 +147,18 @@ def _by_variables(bundle: Bundle, settings: Settings) -> tuple[DeviceChoice | No
     env = bundle.env
     names = tuple(dict.fromkeys(name for name in settings.swarm_resource if name in env)) or (VARIABLE,)
     values = [env[name] for name in names if name in env]
-    words = [word for value in values for word in split_words(value)]
+    is_long = any(map(is_too_long, values))
+    words = [] if is_long else [word for value in values for word in split_words(value)]
     if not values and is_legacy(env):
         names, words = ("CUDA_VERSION",), ["all"]
-    if not words or "void" in words:
+    if not is_long and (not words or "void" in words):
         return None, ()
     if not accepts_variables(bundle, settings):
         return None, (ignored(", ".join(names), settings),)
-    chosen = _meaning(words)
     where = ", ".join(names)
+    if is_long:
+        raise UnknownDevice(f"unknown device: {where} is longer than {LONGEST} characters", where=where)
+    chosen = _meaning(words)
     if not all(map(is_plain, values)):
         raise UnknownDevice(f"unknown device: {where} holds a control character", where=f"{where}={','.join(values)}")
     for name in chosen:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LIMIT = 1 << 20  # bytes of one snapshot
 FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
 NEW_FILE = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC
+OLD = 60  # seconds after which an unfinished file is nobody's
 SECOND = 1_000_000_000
 TICK = 40_000_000  # ns; a kernel stamps files with a clock that moves every 1 to 10 ms
 
@@ -136,3 +137,15 @@ def _replace(home: int, name: str, data: bytes) -> None:
     except OSError:
         posix.unlink(fresh, dir_fd=home)
         raise
+    _clear(home)
+
+
+def _clear(home: int) -> None:
+    """Take away what a process that was killed here has left; one that still works has done so for a moment only."""
+    try:
+        for name in posix.listdir(home):
+            status = posix.stat(name, dir_fd=home, follow_symlinks=False)
+            if name.startswith(".") and time.time() - status.st_mtime > OLD:
+                posix.unlink(name, dir_fd=home)
+    except FileNotFoundError:  # somebody else does it
+        return

@@ -19,6 +19,7 @@ from gpuhook.kernel.beneath import Root
 from gpuhook.loader.cache import LIMIT, MOST_ENTRIES, MOST_TEXT, lookup, parse
 from gpuhook.loader.merge import encode, merge, rank
 from tests.attack.rig import Lab, Run
+from tests.loader.builds import tiny_elf
 from tests.rig.rootfs import make_rootfs, put
 
 pytestmark = [pytest.mark.attack, pytest.mark.xdist_group("attack")]
@@ -309,7 +310,18 @@ def hostile_objects() -> dict[str, bytes]:
         "libcuda.so.910.1": shared_object("../../../etc/passwd"),
         "libcuda.so.911.1": shared_object("libcuda.so.1\nx"),
         "libcuda.so.912.1": shared_object("libc.so.6"),
+        "libcuda.so.913.1": with_note(0xFFFFFFFF, 0xFFFFFFFF),  # a note that leads back into itself
+        "libcuda.so.914.1": with_note(0, 0),
+        "libcuda.so.915.1": with_note(0xFFFFFFF4, 0),
     }
+
+
+def with_note(owner: int, size: int) -> bytes:
+    """A library, of no CUDA by its SONAME, whose first note says that owner and content have these sizes."""
+    good = tiny_elf(b"libcuda.so.x", abi=(2, 3, 99))
+    sizes = struct.pack("<III", 4, 16, 1)
+    assert good.count(sizes) == 1
+    return good.replace(sizes, struct.pack("<III", owner, size, 1))
 
 
 @pytest.mark.parametrize("damaged", [False, True])

@@ -189,8 +189,7 @@ def test_ac_55_paths_of_the_bundle(scene: Scene) -> None:
     for bundle in (name, f"./{name}", f"{scene.bundle}/../{name}", "", None, f"{scene.bundle}/config.json", "/", 5):
         assert scene.start(bundle=bundle, cwd=scene.lab.folder).slug in (STATE, BUNDLE)
     assert scene.start(bundlePath=link).slug == STATE
-    run = scene.start(bundle=link)
-    assert (run.started, run.slug) in ((True, ""), (False, CONTAINER))
+    assert scene.start(bundle=link).started
 
 
 def file_forms(scene: Scene) -> dict[str, Callable[[str], object]]:
@@ -240,7 +239,7 @@ def test_ac_56_usual_paths_of_the_root(scene: Scene) -> None:
 def test_ac_56_paths_that_are_no_root(scene: Scene) -> None:
     """FAIL for the host's root by whatever spelling, for what is no folder, and for another folder.
 
-    A path through somebody's link is refused as well, since runtimes put the link's target in its place.
+    A path that climbs out behind somebody's link is refused as well.
     """
     up = "../" * 12
     os.symlink("/", f"{scene.bundle}/slash")
@@ -264,8 +263,7 @@ def test_ac_56_a_path_through_somebodys_link(scene: Scene) -> None:
     os.symlink(scene.bundle, f"{scene.lab.folder}/theirs")
     os.lchown(f"{scene.lab.folder}/theirs", 1000, 1000)
     scene.write(lambda spec: spec["root"].update(path=f"{scene.lab.folder}/theirs/rootfs"))
-    run = scene.start()
-    assert (run.started, run.slug) in ((True, ""), (False, CONTAINER))
+    assert scene.start().started
 
 
 @pytest.fixture

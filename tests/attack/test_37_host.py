@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_ac_75_log_path(lab: Lab, scene: Scene, form: str) -> None:
     config = lab.node.config(cli={"debug": log, "no-cgroups": True})
     scene.write()
     start = scene.start(config=config)
-    assert (start.started, UNSAFE in start.warnings or form == "device") == (True, True)
+    assert (start.started, UNSAFE in start.warnings) == (True, True)
     scene.write(gpus=False)
     assert scene.start(config=config).started
     assert theirs.read_text() == "theirs\n"
@@ -134,14 +135,14 @@ def test_ac_77_poisoned_runtime_files(lab: Lab, scene: Scene, form: str) -> None
     place = f"{lab.folder}/run"
     os.mkdir(place)
     over = shell('mount --bind "$word1" /run', place)
-    assert scene.start(before=over).started
     snapshot = Path(place, "gpuhook/driver.json")
-    poisoned = snapshot.exists()
-    if poisoned:
-        kept = json.loads(snapshot.read_bytes())
-        kept["value"]["binaries"].append(f"{lab.canary}/file")
-        kept["value"]["libraries"][0][0] = f"{lab.canary}/file"
-        snapshot.write_text(json.dumps(kept))
+    give_up = monotonic() + 10
+    while not snapshot.exists() and monotonic() < give_up:  # a driver that has just come is not kept yet
+        assert scene.start(before=over).started
+    kept = json.loads(snapshot.read_bytes())
+    kept["value"]["binaries"].append(f"{lab.canary}/file")
+    kept["value"]["libraries"][0][1] = f"{lab.canary}/file"
+    snapshot.write_text(json.dumps(kept))
     if form == "folder is a link":
         shutil.rmtree(f"{place}/gpuhook", ignore_errors=True)
     plant_runtime_files(place, lab.canary, form)
@@ -172,14 +173,16 @@ LIBRARY_FORMS: dict[str, Callable[[str, str], object]] = {
 
 @pytest.mark.parametrize("form", LIBRARY_FORMS)
 def test_ac_78_libraries_of_the_driver_root(lab: Lab, scene: Scene, form: str) -> None:
-    """SAFE without this library, or FAIL; nothing from outside of the driver root comes in."""
+    """SAFE without this library and with the others; nothing from outside of the driver root comes in."""
     scene.write()
     root = copy_driver(lab)
     library = f"{root}/usr/lib/{TRIPLET}/libnvidia-ml.so.550.54.14"
     put_over(library, lambda path: LIBRARY_FORMS[form](path, lab.canary))
     start = scene.start(config=lab.config(**{"no-cgroups": True, "root": root}))
-    assert start.started or start.slug != "internal"
-    assert f"{library} " not in Path(f"/proc/{scene.init.pid}/mountinfo").read_text()
+    assert start.started
+    names = {os.path.basename(point) for point in scene.init.mount_points}
+    assert "libcuda.so.550.54.14" in names
+    assert "libnvidia-ml.so.550.54.14" not in names
     assert lab.canary not in Path(f"/proc/{scene.init.pid}/mountinfo").read_text()
 
 
@@ -199,11 +202,11 @@ def test_ac_78_nodes_of_the_driver_root(lab: Lab, scene: Scene, form: str) -> No
     root = copy_driver(lab)
     put_over(f"{root}/dev/nvidia0", NODE_FORMS[form])
     start = scene.start(config=lab.config(**{"no-cgroups": True, "root": root}))
-    assert (start.started, start.slug != "internal") == (False, True)
+    assert (start.started, start.slug) == (False, "device-node-perms")
 
 
 def test_ac_78_loader_cache_of_the_driver_root(lab: Lab, scene: Scene) -> None:
-    """SAFE or FAIL: what its cache names outside of the root is not followed."""
+    """SAFE: what its cache names outside of the root is not followed; every library of the driver is found."""
     scene.write()
     root = copy_driver(lab)
     cache = Path(root, "etc/ld.so.cache")
@@ -212,7 +215,9 @@ def test_ac_78_loader_cache_of_the_driver_root(lab: Lab, scene: Scene) -> None:
         at = data.index(b"/usr/lib")
         cache.write_bytes(data[:at] + name + data[at + len(name) :])
         start = scene.start(config=lab.config(**{"no-cgroups": True, "root": root}))
-        assert start.started or start.slug != "internal"
+        assert start.started
+        names = {os.path.basename(point) for point in scene.init.mount_points}
+        assert {"libcuda.so.550.54.14", "libnvidia-ml.so.550.54.14"} <= names
         assert "shadow" not in Path(f"/proc/{scene.init.pid}/mountinfo").read_text()
 
 

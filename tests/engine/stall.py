@@ -20,5 +20,5 @@ def attach_and_stall(self: Tree, mount: int, target: int, path: str) -> None:
 
 if __name__ == "__main__":
     Tree.attach = attach_and_stall  # type: ignore[method-assign]
-    engine.PATIENCE = 0.5
+    engine.CLEAN_UP = engine.DEADLINE - 0.5
     sys.exit(main(sys.argv[1:]))

@@ -151,6 +151,8 @@ def test_a_musl_image_is_told_what_works(node: Node, tmp_path: Path) -> None:
     with Init(rootfs, group=GROUP) as init:
         done = node.prestart(init, ALL)
     assert (done.status, warnings(done.stderr)) == (0, ["musl-or-distroless"])
+    assert "will not find NVIDIA's glibc libraries" in done.stderr
+    assert "statically linked programs" in done.stderr
 
 
 @pytest.mark.parametrize("named", ["all", "1"])

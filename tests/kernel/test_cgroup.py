@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuhook.kernel.cgroup import DeviceGroup, allow, filtered, find_group, folders, group_paths
 from gpuhook.kernel.mounts import parse_mountinfo
-from gpuhook.refusals import CgroupFailed
+from gpuhook.refusals import BadContainer, CgroupFailed
 from tests.kernel.probes import FUSE, GPU, NULL, Probe, mounted, open_descriptors, root_only
 
 V1 = b"33 31 0:30 / /sys/fs/cgroup/devices rw,relatime shared:9 - cgroup cgroup rw,devices\n"
@@ -180,8 +180,8 @@ def test_no_group_at_all(host: Host, theirs: str) -> None:
 
 
 def test_a_process_that_is_gone(host: Host) -> None:
-    """A process without an entry in procfs is a clear error."""
-    with pytest.raises(CgroupFailed, match="process 8 cannot be read"):
+    """A process without an entry in procfs has ended, which is no fault of its cgroup."""
+    with pytest.raises(BadContainer, match="process 8 has ended"):
         find_group(8, str(host.folder))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -51,6 +52,22 @@ def test_a_child_that_hangs_is_ended() -> None:
         run_in_child(work, 0.1, "the work")
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_child_that_closes_its_messages_and_hangs_is_ended() -> None:
+    """Its answer is waited for no longer than others' are."""
+
+    def work() -> bytes:
+        messages = os.readlink("/proc/self/fd/2")
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/self/fd/{name}") == messages:
+                    os.close(int(name))
+        signal.pause()
+        return b""
+
+    with pytest.raises(TimedOut, match=r"the work did not end within 0\.3 s"):
+        run_in_child(work, 0.3, "the work")
 
 
 def test_a_child_that_hangs_gives_up_by_itself() -> None:

@@ -7,7 +7,8 @@ help:            ## show this list
 
 setup:           ## make .venv and install what the tests run (as root on Debian or Ubuntu)
 	tools/provide gcc=gcc ld=binutils runc=runc crun=crun busybox=busybox-static newuidmap=uidmap ldconfig=libc-bin \
-		dockerd=docker.io docker=docker.io containerd=containerd podman=podman strace=strace unshare=util-linux
+		dockerd=docker.io docker=docker.io containerd=containerd podman=podman strace=strace unshare=util-linux \
+		zsh=zsh fish=fish
 	tools/venv test
 
 lint: setup      ## style, types and house rules

@@ -15,6 +15,19 @@ COMMANDS = {
     "uninstall": ("gpuhook.install.remove", "put back what stood there before"),
     "status": ("gpuhook.install.show", "what is registered where, and by whom"),
     "launchers": ("gpuhook.launchers", "write the lean launchers that engines should call into a folder"),
+    "completion": ("gpuhook.completion.command", "print what makes bash, zsh or fish complete our command lines"),
+}
+STAGES = {
+    "prestart": "configure the container: devices, driver libraries and programs",
+    "createRuntime": "the same",
+    "poststart": "nothing",
+    "poststop": "nothing",
+}
+OPTIONS = {
+    "--config FILE": "read this configuration instead of /etc/nvidia-container-runtime/config.toml",
+    "--debug": "say what is decided, on stderr",
+    "--version": "print the version",
+    "--help": "print this text",
 }
 
 HELP = """\
@@ -24,19 +37,13 @@ usage: gpuhook [--config FILE] [--debug] STAGE     as a hook, with the container
        gpuhook COMMAND [...]
 
 stages
-  prestart           configure the container: devices, driver libraries and programs
-  createRuntime      the same
-  poststart          nothing
-  poststop           nothing
+{stages}
 
 commands
 {commands}
 
 options
-  --config FILE      read this configuration instead of /etc/nvidia-container-runtime/config.toml
-  --debug            say what is decided, on stderr
-  --version          print the version
-  --help             print this text
+{options}
 
 Options may stand before or after the stage, with one dash or two, as -x VALUE or -x=VALUE.
 A message's first word after "gpuhook:" names its cause.
@@ -45,14 +52,18 @@ A message's first word after "gpuhook:" names its cause.
 
 def help_text() -> str:
     """What `gpuhook --help` prints."""
-    rows = "\n".join(f"  {name:<18} {summary}" for name, (_, summary) in COMMANDS.items())
-    return HELP.format(commands=rows)
+    tables = {"stages": STAGES, "commands": {name: about for name, (_, about) in COMMANDS.items()}, "options": OPTIONS}
+    rows = {title: [f"  {name:<18} {text}" for name, text in table.items()] for title, table in tables.items()}
+    return HELP.format(**{title: "\n".join(lines) for title, lines in rows.items()})
 
 
 def dispatch(options: dict[str, str], words: list[str]) -> int:
     """Run what is no stage of the hook: a command, or the help. Raises GpuhookError."""
     if sys.stdout is None:  # closed by whoever started us
         raise GpuhookError("there is no stdout to write to", where="stdout")
+    from gpuhook.terminal import lenient
+
+    lenient(sys.stdout)
     try:
         return _run(options, words)
     except BrokenPipeError:  # whoever read has seen enough
@@ -74,7 +85,7 @@ def _run(options: dict[str, str], words: list[str]) -> int:
     if name not in COMMANDS:
         from difflib import get_close_matches
 
-        near = get_close_matches(name, [*COMMANDS, "prestart", "createRuntime", "poststart", "poststop"], 1)
+        near = get_close_matches(name, [*COMMANDS, *STAGES], 1)
         raise Usage(f"unknown command {name!r}", hint=f"did you mean {near[0]}?" if near else "gpuhook --help")
     from importlib import import_module
 

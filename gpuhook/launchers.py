@@ -124,12 +124,17 @@ def _is_compiled() -> bool:
     return all(source.stat().st_mtime_ns < oldest for source in package.rglob("*.py"))
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    made = argparse.ArgumentParser(prog="gpuhook launchers", description=__doc__)
+    made.add_argument("folder", type=Path, help="an existing folder, such as /usr/local/bin")
+    made.add_argument("--name", default="gpuhook", help="file name of the launcher (default: gpuhook)")
+    return made
+
+
 def main(argv: list[str]) -> int:
     """The command `gpuhook launchers`."""
-    parser = argparse.ArgumentParser(prog="gpuhook launchers", description=__doc__)
-    parser.add_argument("folder", type=Path, help="an existing folder, such as /usr/local/bin")
-    parser.add_argument("--name", default="gpuhook", help="file name of the launcher (default: gpuhook)")
-    given = parser.parse_args(argv)
+    given = parser().parse_args(argv)
     if "/" in given.name or given.name in ("", ".", ".."):
         raise Usage(f"{given.name!r} is no file name")
     if not given.folder.is_dir():

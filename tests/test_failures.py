@@ -255,8 +255,7 @@ def test_explain_shows_it(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     fail(run)
     assert last.show(as_json=False, folder=run) == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[0].endswith("unknown-device")
-    assert ESCAPED in out
+    assert out.splitlines()[0] == f"✗ unknown-device: {ESCAPED}"
     assert "gpuhook why unknown-device" in out
     assert "c0ffee" in out
 

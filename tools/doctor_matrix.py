@@ -24,7 +24,7 @@ or with neither. It only reads; `--fix` offers repairs one by one, shows each an
 
 ```
 gpuhook doctor                   the verdict, then one finding after the other
-gpuhook doctor --container NAME  also what a container of Docker or Podman adds
+gpuhook doctor --container NAME  also what a container of Docker, Podman or containerd adds
 gpuhook doctor --only SLUG       one check; --list names them
 gpuhook doctor --json            for programs: docs/doctor.schema.json
 gpuhook doctor --markdown        to paste into an issue; names, ids and secrets are masked
@@ -33,7 +33,8 @@ gpuhook doctor --fix             repairs
 
 A finding is `ok` (shown with -v), a note, a warning (works in part, or not for long) or a failure. What could not be
 looked at is `skipped`, with the reason, and never ok; most of that is gone when root asks. The exit status is 0, 1
-with warnings, 2 with failures. `gpuhook why SLUG` tells more of a cause.
+with warnings or where something was skipped, 2 with failures or where a repair failed. `gpuhook why SLUG` tells more
+of a cause.
 """
 REPAIRS = """\
 ## What --fix repairs

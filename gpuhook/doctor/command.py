@@ -7,9 +7,11 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 from gpuhook.catalogue import entries
 from gpuhook.doctor import contained
+from gpuhook.doctor.limits import UNDETECTABLE
 from gpuhook.doctor.model import STATUS, Finding, Report, worst
 from gpuhook.doctor.node import Node
 from gpuhook.doctor.progress import Progress
@@ -18,6 +20,7 @@ from gpuhook.doctor.render import markdown, page
 from gpuhook.doctor.run import run_one
 from gpuhook.doctor.versions import versions
 from gpuhook.errors import Usage
+from gpuhook.terminal import columns_of_list, wrapped
 
 FAULTS = ("warning", "failure")
 
@@ -27,11 +30,11 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="gpuhook doctor",
         description="Checks this node: GPU, driver, engine, configuration, and what will break later. Reads only.",
-        epilog="exit status: 0 nothing found, 1 warnings, 2 failures",
+        epilog="exit status: 0 nothing found, 1 warnings or something that could not be looked at, 2 failures",
     )
     made.add_argument("--only", metavar="SLUG", action="append", default=[], help="this check; may be repeated")
     made.add_argument("--list", action="store_true", help="list the checks")
-    made.add_argument("--container", metavar="NAME", help="also what a container of Docker or Podman adds")
+    made.add_argument("--container", metavar="NAME", help="also what a container of an engine here adds")
     made.add_argument("--json", action="store_true", help="for programs")
     made.add_argument("--markdown", action="store_true", help="a report to paste into an issue; names are masked")
     made.add_argument("--fix", action="store_true", help="offer the safe repairs one by one; shows each, then asks")
@@ -48,16 +51,16 @@ def main(argv: list[str]) -> int:
         sys.stdout.write(json.dumps(Report.model_json_schema(), indent=2, sort_keys=True) + "\n")
         return 0
     if given.list:
-        sys.stdout.write("".join(f"{line}\n" for line in listed()))
+        sys.stdout.write("".join(f"{line}\n" for line in listed(columns_of_list())))
         return 0
     only = tuple(given.only)
-    unknown = [slug for slug in only if slug not in (*slugs(), *contained.slugs(), *contained.BY_THE_HOOK)]
-    if unknown:
-        raise Usage(f"no check {unknown[0]!r}", hint="gpuhook doctor --list")
+    _require_known(only, given.container)
+    if given.fix and (given.json or given.markdown):
+        raise Usage("--fix asks a person; --json and --markdown are for programs and reports", hint="one at a time")
     node = Node(given.root)
     report = examine(node, only, given.container or "")
     if given.json:
-        sys.stdout.write(report.model_dump_json(indent=2) + "\n")
+        sys.stdout.write(json.dumps(report.model_dump(), indent=2) + "\n")
     elif given.markdown:
         sys.stdout.write("\n".join(markdown(report, node)) + "\n")
     else:
@@ -65,8 +68,22 @@ def main(argv: list[str]) -> int:
     if given.fix:
         from gpuhook.doctor.fix import offer
 
-        offer(report, node)
+        if not offer(report, node):
+            return STATUS["failure"]
     return STATUS[report.verdict]
+
+
+def _require_known(only: tuple[str, ...], container: str | None) -> None:
+    """Each slug is one that a check of this run can report. Raises Usage."""
+    own, theirs = slugs(), (*contained.slugs(), *contained.BY_THE_HOOK)
+    for slug in only:
+        if slug in UNDETECTABLE:
+            raise Usage(f"{slug} cannot be seen from a node: {UNDETECTABLE[slug]}", hint=f"gpuhook why {slug}")
+        if slug not in own and slug not in theirs:
+            near = get_close_matches(slug, (*own, *theirs), 1)
+            raise Usage(f"no check {slug!r}", hint=f"did you mean {near[0]}?" if near else "gpuhook doctor --list")
+        if slug not in own and not container:
+            raise Usage(f"{slug} is a matter of a container", hint=f"gpuhook doctor --only {slug} --container NAME")
 
 
 def slugs() -> list[str]:
@@ -74,11 +91,14 @@ def slugs() -> list[str]:
     return list(dict.fromkeys(slug for one in checks() for slug in one.slugs))
 
 
-def listed() -> Iterator[str]:
-    """The checks, those of a container marked so."""
+def listed(width: int) -> Iterator[str]:
+    """The checks, those of a container marked so, in lines of this width."""
     own = slugs()
-    for slug in (*own, *(slug for slug in contained.slugs() if slug not in own)):
-        yield f"{slug:<24} {entries()[slug].title}{'' if slug in own else ' (--container)'}"
+    every = (*own, *(slug for slug in contained.slugs() if slug not in own))
+    left = max(map(len, every)) + 1
+    for slug in every:
+        text = f"{entries()[slug].title}{'' if slug in own else ' (--container)'}"
+        yield from wrapped(text, width, f"{slug:<{left}}", " " * left)
 
 
 def examine(node: Node, only: tuple[str, ...] = (), container: str = "") -> Report:
@@ -90,11 +110,13 @@ def examine(node: Node, only: tuple[str, ...] = (), container: str = "") -> Repo
             from gpuhook.doctor.container import of_container
 
             progress.now = f"container {container}"
-            found += [one for one in of_container(node, container) if not only or one.slug in only]
+            told_of_it = of_container(node, container)
+            found += [one for one in told_of_it if not only or one.slug in only or one.level == "skipped"]
         progress.now = "versions"
         told = versions(node)
     seconds = round(time.monotonic() - started, 2)
-    return Report(verdict=worst(tuple(found)), findings=tuple(found), versions=told, seconds=seconds)
+    verdict = worst(tuple(found))
+    return Report(verdict=verdict, container=container, findings=tuple(found), versions=told, seconds=seconds)
 
 
 def _of_node(node: Node, only: tuple[str, ...], progress: Progress) -> Iterator[Finding]:

@@ -9,13 +9,16 @@ import re
 from gpuhook.doctor.model import Level
 from gpuhook.doctor.node import PATH, Node, Process, Unreadable
 from gpuhook.errors import GpuhookError
+from gpuhook.explain.engines import reason
 from gpuhook.install import docker as docker_files
+from gpuhook.install import dockerd
 from gpuhook.install.engine import Registered
 from gpuhook.install.engines import ENGINES
 from gpuhook.install.errors import FileProtected
 from gpuhook.install.host import Host
 
 INFO = ("docker", "info", "--format", "{{json .}}")
+PATIENCE = 2.0  # seconds for Docker's answer
 HOOK = "nvidia-container-runtime-hook"
 OLD_HOOK = "nvidia-container-toolkit"
 GPU_PROGRAMS = ("nvidia-container-runtime", OLD_HOOK, "gpuhook")
@@ -53,17 +56,20 @@ def has_docker(node: Node) -> bool:
 def docker_info(node: Node) -> dict[str, object]:
     """What the daemon that the `docker` command talks to says of itself, {} where none answers.
 
-    Raises Unreadable where one runs and does not let us ask.
+    Raises Unreadable where one runs and does not let us ask, or does not answer.
     """
-    said = node.run(*INFO, seconds=2.0)
+    said = node.run(*INFO, seconds=PATIENCE)
     found = _object(said[1]) if said else {}
     if found.get("ServerVersion"):
         return found
-    if said and dockerds(node):
-        why = (said[2].strip().splitlines() or ["no reason given"])[-1]
-        errors = found.get("ServerErrors")
-        raise Unreadable(f"docker info: {errors[0] if isinstance(errors, list) and errors else why}")
-    return {}
+    if not dockerds(node):
+        return {}
+    errors = found.get("ServerErrors")
+    if said is None:
+        why = f"no answer within {PATIENCE:g} s" if node.which("docker") else "there is no docker command"
+    else:
+        why = str(errors[0]) if isinstance(errors, list) and errors else reason(said[2])
+    raise Unreadable(f"docker info: {why}")
 
 
 def _object(text: str) -> dict[str, object]:
@@ -81,7 +87,7 @@ def daemon_json(node: Node) -> str:
             return path
         if daemon.exe.startswith("/snap/"):
             return docker_files.SNAP
-    return docker_files.config_path(files_of(node))
+    return dockerd.config_path(files_of(node))
 
 
 def daemon_settings(node: Node) -> dict[str, object]:

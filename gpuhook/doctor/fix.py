@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,6 +10,10 @@ from dataclasses import dataclass
 from gpuhook.doctor.model import Finding, Report
 from gpuhook.doctor.node import Node
 from gpuhook.errors import GpuhookError
+from gpuhook.terminal import shown
+
+NEW = re.compile(r"^--- /dev/null\n\+\+\+ (.*)\n@@ .*\n((?:\+.*\n)+)", re.MULTILINE)
+SHORT = 20  # lines of a new file that are shown
 
 
 @dataclass(frozen=True)
@@ -46,27 +51,54 @@ def repairs(report: Report, node: Node) -> Iterator[Repair]:
         try:
             made = MAKERS[found.slug](found, node)
         except GpuhookError as error:
-            sys.stdout.write(f"\n{found.slug}: cannot be repaired from here: {error.text}\n")
+            sys.stdout.write(f"\n{found.slug}: cannot be repaired from here: {shown(error.text)}\n")
             continue
         if made is not None and (made.title, made.shows) not in seen:
             seen.add((made.title, made.shows))
             yield made
 
 
-def offer(report: Report, node: Node) -> None:
-    """Show every repair that fits a finding, ask, and do what is agreed to. Raises GpuhookError and OSError."""
-    offered = False
+def offer(report: Report, node: Node) -> bool:
+    """Show every repair that fits a finding, ask, and do what is agreed to; whether none of those failed."""
+    offered, well = False, True
     for one in repairs(report, node):
         offered = True
-        sys.stdout.write(f"\n{one.slug}: {one.title}\n{one.shows.rstrip()}\n")
+        sys.stdout.write(f"\n{one.slug}: {one.title}\n{brief(one.shows).rstrip()}\n")
         if _agreed():
-            one.do()
-            sys.stdout.write("done\n")
+            well = _done(one) and well
     if not offered:
         sys.stdout.write("\nnothing here that gpuhook can repair by itself\n")
+    return well
 
 
 def _agreed() -> bool:
     sys.stdout.write("do it? [y/N] ")
     sys.stdout.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    answer = sys.stdin.readline() if sys.stdin else ""
+    if not answer.endswith("\n"):  # nobody to ask
+        sys.stdout.write("\n")
+    return answer.strip().lower() in ("y", "yes")
+
+
+def _done(one: Repair) -> bool:
+    """Carry it out; where that fails, say why and leave the others their turn."""
+    try:
+        one.do()
+    except GpuhookError as error:
+        sys.stdout.write(f"not done: {shown(error.text)}{f' ({shown(error.hint)})' if error.hint else ''}\n")
+        return False
+    except OSError as error:
+        sys.stdout.write(f"not done: {error.strerror}: {shown(str(error.filename or one.title))}\n")
+        return False
+    sys.stdout.write("done\n")
+    return True
+
+
+def brief(shows: str) -> str:
+    """A diff in which new files of many lines, such as launchers, are only named."""
+    return NEW.sub(_named, shows)
+
+
+def _named(found: re.Match[str]) -> str:
+    lines = found[2].count("\n")
+    return found[0] if lines <= SHORT else f"new file {found[1]} ({lines} lines)\n"

@@ -35,7 +35,7 @@ def folders(node: Node, engine: str) -> tuple[str, ...]:
         if engine == "podman":
             return podman.folders(host)
         known = conf.read(host, crio.CONF, CrioConfig)
-        return tuple(known.texts(*crio.RUNTIME, "hooks_dir") or USUAL)
+        return known.texts(*crio.RUNTIME, "hooks_dir", usual=USUAL)
     except FileProtected as error:
         raise Unreadable(error.text) from error
     except GpuhookError:

@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Level = Literal["ok", "note", "warning", "failure", "skipped"]
-# The exit status of a report whose worst finding is of this level.
-STATUS: dict[Level, int] = {"ok": 0, "note": 0, "skipped": 0, "warning": 1, "failure": 2}
+# The exit status of a report whose worst finding is of this level: what could not be looked at is not fine.
+STATUS: dict[Level, int] = {"ok": 0, "note": 0, "skipped": 1, "warning": 1, "failure": 2}
 
 
 class Evidence(BaseModel):
@@ -48,11 +48,15 @@ def tell(
 
 
 class Report(BaseModel):
-    """All findings of one run, and the versions of everything that takes part."""
+    """All findings of one run, and the versions of everything that takes part.
+
+    container: that was looked at too, "" for none; its findings begin with its name.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     verdict: Level
+    container: str = ""
     findings: tuple[Finding, ...]
     versions: dict[str, str] = Field(default_factory=dict)
     seconds: float = 0.0

@@ -16,8 +16,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 LARGEST = 16 << 20  # bytes of a file
+AT_ONCE = 1 << 20  # bytes of a read; sysctls (/proc/sys) refuse to be asked for more than 4 MiB
 PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/snap/bin")
 # Variables that say which daemon a command talks to.
 KEPT = ("HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR")
@@ -123,7 +125,7 @@ class Node:
             with open(fd, "rb") as file:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
                     raise Unreadable(f"{path} is no regular file")
-                return file.read(LARGEST).decode("utf-8", "replace")
+                return b"".join(_parts(file)).decode("utf-8", "replace")
         except (FileNotFoundError, NotADirectoryError):
             if default is None:
                 raise
@@ -222,7 +224,8 @@ class Node:
         return {}
 
     def _scripted(self, argv: tuple[str, ...]) -> tuple[int, str, str] | None:
-        said = self._commands.get(" ".join(argv))
+        by_name = " ".join((os.path.basename(argv[0]), *argv[1:]))
+        said = self._commands.get(" ".join(argv), self._commands.get(by_name))
         if said is None:
             return None
         return int(str(said.get("status", 0))), str(said.get("stdout", "")), str(said.get("stderr", ""))
@@ -262,6 +265,14 @@ class Node:
                 for one in found
             ]
         return list(_real_processes())
+
+
+def _parts(file: BinaryIO) -> Iterator[bytes]:
+    """A file's beginning in pieces of a size that every file of the kernel accepts."""
+    left = LARGEST
+    while left > 0 and (part := file.read(min(AT_ONCE, left))):
+        left -= len(part)
+        yield part
 
 
 def _real_processes() -> Iterator[Process]:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import socket
 import sys
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from gpuhook.doctor.model import Finding, Report
+from gpuhook.doctor.container import head
+from gpuhook.doctor.masks import masked, names_of
+from gpuhook.doctor.model import Finding, Level, Report
 from gpuhook.doctor.node import Node
-from gpuhook.errors import printable
-from gpuhook.terminal import Style
+from gpuhook.terminal import Mark, Style, columns, shown, wrapped
 
-ORDER = ("failure", "warning", "skipped", "note", "ok")
+MARKS: dict[Level, Mark] = {
+    "failure": "bad",
+    "warning": "warn",
+    "skipped": "warn",
+    "note": "plain",
+    "ok": "good",
+}
+REPAIRABLE = re.compile(r"gpuhook install |gpuhook doctor --fix")  # in advice: --fix does that
+ORDER: tuple[Level, ...] = ("failure", "warning", "skipped", "note", "ok")
 VERDICTS = {
     "failure": "GPU containers will not work on this node",
     "warning": "GPU containers may not work on this node, or not for long",
@@ -23,26 +29,53 @@ VERDICTS = {
     "note": "no fault found",
     "ok": "no fault found",
 }
+CONTAINERS = {
+    "failure": "container {name} does not start, or gets no GPU",
+    "warning": "container {name} may not get what it needs",
+}
 
 
 def page(report: Report, *, verbose: bool = False) -> Iterator[str]:
     """The report as lines of text; verbose: also what is fine."""
-    style = Style.of(sys.stdout)
-    width = max(60, min(110, shutil.get_terminal_size((80, 24)).columns))
-    mark = style.good() if report.verdict == "note" else _mark(report.verdict, style)
-    yield f"{mark} {style.bold(VERDICTS[report.verdict])}"
-    for level in ORDER if verbose else ORDER[:-1]:
-        for finding in report.findings:
-            if finding.level == level:
-                yield ""
-                yield from _finding(finding, style, width)
+    style, width = Style.of(sys.stdout), columns(80, 110)
+    mark = "good" if report.verdict == "note" else MARKS[report.verdict]
+    yield from style.item(mark, verdict_of(report), "", width)
+    for level in ORDER:
+        found = [finding for finding in report.findings if finding.level == level]
+        if level == "ok" and found and verbose:
+            yield ""
+        for finding in found if level != "ok" or verbose else ():
+            yield from ([""] if level != "ok" else [])
+            yield from _finding(finding, style, width)
     if verbose or report.verdict in ("warning", "failure"):
         yield ""
         yield from (_version(name, text, width) for name, text in report.versions.items())
     yield ""
+    yield from map(style.faint, _footer(report, verbose=verbose))
+
+
+def verdict_of(report: Report) -> str:
+    """The report in one line, with how many of its findings led to it."""
+    worst = [finding for finding in report.findings if finding.level == report.verdict]
+    if report.verdict not in CONTAINERS:
+        return VERDICTS[report.verdict]
+    of_it = [one for one in worst if report.container and one.text.startswith(head(report.container))]
+    text = CONTAINERS[report.verdict].format(name=report.container) if of_it == worst else VERDICTS[report.verdict]
+    return f"{text}: {counted(len(worst), report.verdict)}"
+
+
+def _footer(report: Report, *, verbose: bool) -> Iterator[str]:
+    """How much was looked at, and what may be typed next."""
     fine = sum(finding.level == "ok" for finding in report.findings)
-    told = f"{counted(len(report.findings) - fine, 'finding')}, {fine} more ok, in {report.seconds:g} s"
-    yield style.paint("2", f"{told}; gpuhook why REFERENCE tells more")
+    rest = [finding for finding in report.findings if finding.level != "ok"]
+    found = counted(len(rest), "finding") if rest else "no finding"
+    more = "" if verbose or not fine else " (-v lists them)"
+    yield f"{found}, {fine} checked and fine{more}, in {report.seconds:g} s"
+    if any(finding.level == "skipped" for finding in rest) and os.geteuid():
+        yield "root can look at more"
+    if rest:
+        fix = any(REPAIRABLE.search(text) for finding in rest for text in finding.advice)
+        yield f"`gpuhook why REFERENCE` tells more{'; `gpuhook doctor --fix` offers repairs' if fix else ''}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -51,83 +84,39 @@ def counted(number: int, noun: str) -> str:
 
 
 def _version(name: str, text: str, width: int) -> str:
-    line = f"  {name}: {printable(text)}"
+    line = f"  {name}: {shown(text)}"
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
-def _mark(level: str, style: Style) -> str:
-    marks = {"failure": style.bad, "warning": style.warn, "skipped": style.warn, "note": style.plain}
-    return marks.get(level, style.good)()
-
-
 def _finding(finding: Finding, style: Style, width: int) -> Iterator[str]:
-    head = f"{_mark(finding.level, style)} {style.bold(finding.slug)}: "
-    yield from textwrap.wrap(head + printable(finding.text), width, subsequent_indent="  ", break_on_hyphens=False)
+    yield from style.item(MARKS[finding.level], finding.slug, f": {finding.text}", width)
     for one in finding.evidence:
         seen = f": {one.found}" if one.found else ""
         wanted = f" (wanted: {one.wanted})" if one.wanted else ""
-        yield from _wrapped(f"in {one.where}{seen}{wanted}", width)
+        yield from wrapped(f"in {one.where}{seen}{wanted}", width, "  ", "    ")
     for text in finding.advice:
-        yield from _wrapped(f"→ {text}" if style.unicode else f"-> {text}", width)
-
-
-def _wrapped(text: str, width: int) -> Iterator[str]:
-    yield from textwrap.wrap(
-        printable(text),
-        width,
-        initial_indent="  ",
-        subsequent_indent="    ",
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+        yield from style.advice(text, width)
 
 
 def markdown(report: Report, node: Node) -> Iterator[str]:
     """The report to paste into an issue; names, ids and secrets are masked."""
     names = names_of(node)
+    if report.container:
+        names[shown(report.container)] = "<name>"
 
     def told(text: str) -> str:
-        return masked(printable(text), names).replace("|", "\\|")
+        return masked(shown(text), names)
 
-    yield f"### gpuhook doctor: {VERDICTS[report.verdict]}"
+    def cell(text: str) -> str:
+        return told(text).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
+
+    yield f"### gpuhook doctor: {cell(verdict_of(report))}"
     yield ""
     yield "| level | reference | finding | evidence |"
     yield "|---|---|---|---|"
     for finding in sorted(report.findings, key=lambda one: ORDER.index(one.level)):
         if finding.level != "ok":
             seen = "; ".join(f"{one.where} {one.found}".strip() for one in finding.evidence)
-            yield f"| {finding.level} | {finding.slug} | {told(finding.text)} | {told(seen)} |"
+            yield f"| {finding.level} | {finding.slug} | {cell(finding.text)} | {cell(seen)} |"
     yield ""
     yield from (f"- {name}: `{told(version)}`" for name, version in report.versions.items())
-
-
-def names_of(node: Node) -> dict[str, str]:
-    """The names that tell whose machine it is, and what stands for them."""
-    hosts = [node.read("/etc/hostname", "").strip()]
-    users = [name for name in node.listdir("/home") if name != "lost+found"]
-    if node.is_real:
-        hosts.append(socket.gethostname())
-        users += [os.environ.get("USER", ""), os.environ.get("SUDO_USER", "")]
-    hosts += [name.partition(".")[0] for name in hosts]
-    found = {**dict.fromkeys(hosts, "<host>"), **dict.fromkeys(users, "<user>")}
-    return {name: mask for name, mask in found.items() if len(name) > 2 and name not in KEPT}
-
-
-KEPT = ("root", "localhost", "docker", "nvidia", "podman", "kubelet", "containerd")
-SECRETS = (
-    (re.compile(r"(?i)\b(\w*(?:token|secret|passw(?:or)?d|api_?key)\w*\s*[=:]\s*)\S+"), r"\1<secret>"),
-    (re.compile(r"://[^/\s@]+@"), "://<secret>@"),
-    (re.compile(r"\b(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), r"\1-<uuid>"),
-    (re.compile(r"(/home/)[^/\s]+"), r"\1<user>"),
-    (re.compile(r"\bcontainer \S+:"), "container <name>:"),
-    (re.compile(r"\b(?!127\.|0\.)\d{1,3}(?:\.\d{1,3}){3}\b"), "<address>"),
-)
-
-
-def masked(text: str, names: Mapping[str, str]) -> str:
-    """A text without names, ids, addresses and secrets."""
-    for pattern, mask in SECRETS:
-        text = pattern.sub(mask, text)
-    for name in sorted(names, key=len, reverse=True):
-        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", names[name], text)
-    return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posix
 from errno import EINVAL, ENOENT, ERANGE
 
+from gpuhook.engine_cli.options import MODES
 from gpuhook.errors import GpuhookError
 
 SPACES = " \t\n\v\f\r"
@@ -54,7 +55,7 @@ def check(given: Given, name: str, value: str | None) -> None:
         parse_user(value)
     elif name == "require" and len(given.each("require")) > MOST_REQUIREMENTS:
         raise Refusal("input error", "too many requirements", hint="put several conditions into one, with commas")
-    elif name == "cuda-compat-mode" and value not in ("mount", "ldconfig", "disabled"):
+    elif name == "cuda-compat-mode" and value not in MODES:
         raise Refusal("input error", f"invalid cuda-compat-mode: {value}", hint="use mount, ldconfig or disabled")
 
 

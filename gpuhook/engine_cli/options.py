@@ -16,6 +16,7 @@ MIG = (
     Option(name="mig-monitor", value="ID", help="What is needed to monitor MIG (only `all`)"),
     Option(name="imex-channel", value="CHANNEL", help="IMEX channels, separated by commas"),
 )
+MODES = ("mount", "ldconfig", "disabled")
 COMPAT_MODE = Option(
     name="cuda-compat-mode", value="MODE", help="CUDA forward compatibility: mount, ldconfig or disabled"
 )

@@ -7,11 +7,14 @@ import json
 import sys
 from pathlib import Path
 
+from gpuhook.doctor.progress import Progress
 from gpuhook.errors import BadBundle, Usage
 from gpuhook.explain.decide import explain
 from gpuhook.explain.engines import inspected, of_containerd
+from gpuhook.explain.inspected import from_inspect
+from gpuhook.explain.pod import from_pod
 from gpuhook.explain.render import Page, render
-from gpuhook.explain.subject import LARGEST, Subject, from_bundle, from_inspect, from_pod, from_variables
+from gpuhook.explain.subject import LARGEST, Subject, from_bundle, from_variables
 
 STATUS = {"inject": 0, "skip": 0, "refuse": 1}
 
@@ -23,13 +26,15 @@ def parser() -> argparse.ArgumentParser:
         description="Tells what the hook would do for a container, and why. Nothing is changed.",
         epilog="exit status: 0 the container starts, 1 it would be refused, 2 usage",
     )
-    made.add_argument("bundle", nargs="?", help="a bundle's folder")
+    made.add_argument("bundle", nargs="?", metavar="BUNDLE", help="a bundle's folder")
     made.add_argument("--docker", metavar="NAME", help="a container of Docker, by name or id")
     made.add_argument("--podman", metavar="NAME", help="a container of Podman")
     made.add_argument("--containerd", metavar="ID", help="a running container of containerd")
-    made.add_argument("--pod-json", metavar="FILE", help="kubectl get pod NAME -o json; - for stdin")
+    made.add_argument("--pod-json", metavar="FILE", help="kubectl get pod (or deployment ...) -o json; - for stdin")
     made.add_argument("--image-json", metavar="FILE", help="docker or podman inspect of anything; - for stdin")
-    made.add_argument("--env", metavar="NAME=VALUE", action="append", help="a container with these variables")
+    made.add_argument(
+        "--env", metavar="NAME=VALUE", nargs="+", action="extend", help="a container with these variables"
+    )
     made.add_argument("--config", metavar="FILE", default="", help="this config.toml instead of the node's")
     made.add_argument("--last-failure", action="store_true", help="the last container that this node's hook refused")
     made.add_argument("-v", "--verbose", action="store_true", help="every operation of the plan")
@@ -50,9 +55,12 @@ def main(argv: list[str]) -> int:
         from gpuhook.explain import last
 
         return last.show(as_json=given.json)
-    told = [explain(subject, given.config) for subject in subjects(given)]
+    with Progress() as progress:
+        progress.now = "what is known of the container"
+        found = subjects(given)
+    told = [explain(subject, given.config) for subject in found]
     if given.json:
-        many = [one.model_dump(mode="json") for one in told]
+        many = [one.model_dump() for one in told]
         sys.stdout.write(json.dumps(many if len(many) > 1 else many[0], indent=2) + "\n")
     else:
         page = Page.here()
@@ -82,7 +90,13 @@ def subjects(given: argparse.Namespace) -> list[Subject]:
 def read(name: str) -> str:
     """The text of a file, or of stdin for "-". Raises BadBundle."""
     try:
-        data = sys.stdin.buffer.read(LARGEST) if name == "-" else Path(name).read_bytes()[:LARGEST]
+        if name == "-":
+            data = sys.stdin.buffer.read(LARGEST + 1) if sys.stdin else b""
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise BadBundle(f"it is larger than {LARGEST >> 20} MiB", where=name)
         return data.decode()
     except OSError as error:
         raise BadBundle(f"cannot read it: {error.strerror}", where=name) from error

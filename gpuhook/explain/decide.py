@@ -5,7 +5,7 @@ from __future__ import annotations
 import posix
 
 from gpuhook.backend.cli import configure_argv, look_around
-from gpuhook.backend.start import cgroup_warnings, choose_program
+from gpuhook.backend.start import cgroup_warnings, choose_program, require_channels
 from gpuhook.doctor.contained import findings
 from gpuhook.doctor.contained.case import Case
 from gpuhook.doctor.model import Finding
@@ -13,28 +13,32 @@ from gpuhook.doctor.node import Node
 from gpuhook.driver.model import Gpu, Inventory
 from gpuhook.errors import GpuhookError
 from gpuhook.explain import model
+from gpuhook.explain.executable import require_executable
 from gpuhook.explain.subject import Subject
-from gpuhook.kernel.files import read_file
+from gpuhook.explain.words import capability, node_facts, why_not
+from gpuhook.hook import is_tegra
 from gpuhook.oci.state import State
 from gpuhook.refusals import BadRequirement
 from gpuhook.request.build import build_request
-from gpuhook.request.devices import choose_devices, is_legacy
+from gpuhook.request.devices import choose_devices
 from gpuhook.request.model import DeviceChoice, Request
-from gpuhook.settings.decide import KEYS
 from gpuhook.settings.load import load_settings
-from gpuhook.settings.reader import read_toml
 from gpuhook.settings.values import CAPABILITIES, Settings
 
-BRINGS = {
-    "compat32": "32-bit libraries of the other capabilities",
-    "compute": "libcuda, OpenCL, MPS: CUDA programs",
-    "display": "X11 and displays: nvidia-modeset",
-    "graphics": "OpenGL and Vulkan libraries",
-    "ngx": "NGX (DLSS) libraries",
-    "utility": "nvidia-smi and NVML",
-    "video": "video libraries: encode, decode, optical flow",
-}
-WATCHED = ("NVIDIA_", "CUDA_VERSION")
+# What the hook reads. Other variables of NVIDIA's may be secrets (keys of its services) and are not shown.
+READ = (
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_DISABLE_REQUIRE",
+    "NVIDIA_IMEX_CHANNELS",
+    "NVIDIA_GDS",
+    "NVIDIA_GDRCOPY",
+    "NVIDIA_MOFED",
+    "NVIDIA_NVSWITCH",
+    "CUDA_VERSION",
+)
+BEGINNINGS = ("NVIDIA_REQUIRE_", "NVIDIA_MIG_")
+JUDGED = ("requirement-cuda", "requirement-alternatives")
 PID = 2**22  # stands for the container's process, which an explanation does not have
 
 
@@ -75,13 +79,16 @@ class Telling:
         choice, warnings = choose_devices(bundle, self.settings)
         self._asked(choice)
         if choice is not None:
-            self._warn(self.subject.remarks)
+            self._tell(self.subject)
         if choice is None:
             self._warn(warnings)
             self.summary = why_not(self.subject, bool(warnings))
             return
         self.verdict = "inject"
-        self.request = request = build_request(_state(self.subject), bundle, self.settings, choice, warnings)
+        tegra = self.settings.mode == "auto" and is_tegra()
+        self.request = request = build_request(
+            _state(self.subject), bundle, self.settings, choice, warnings, platform_is_tegra=tegra
+        )
         self._warn((*request.warnings, *cgroup_warnings(request, self.settings)))
         self.parts["capabilities"] = [capability(name, request, self.subject, self.settings) for name in CAPABILITIES]
         self._backend(request)
@@ -97,7 +104,8 @@ class Telling:
                 effect="decides the devices" if name in counted else "",
             )
             for name, value in env.items()
-            if name.startswith(WATCHED) or name in self.settings.swarm_resource
+            if name in (*READ, *self.settings.swarm_resource) or name.startswith(BEGINNINGS)
+            if name in counted or name not in self.subject.stand_ins
         ]
         facts += [
             model.Fact(
@@ -108,6 +116,7 @@ class Telling:
             )
             for mount in self.subject.bundle.mounts
             if "nvidia-container-devices" in mount.destination
+            if mount.destination in counted or mount.destination not in self.subject.stand_ins
         ]
         self.parts["asked"] = facts
 
@@ -120,16 +129,18 @@ class Telling:
             self._engine(request)
             return
         self.parts["backend"] = program.path
+        require_channels(program, request)
         around = look_around(self.settings)
         self._warn(around.warnings)
         argv = configure_argv(program, request, self.settings, around, debug=False)
+        require_executable(argv)
         self.parts["command"] = [word.replace(f"--pid={PID}", "--pid=PID") for word in argv]
         self.parts["requirements"] = [
             model.Condition(source=r.source, expression=r.expression, verdict="left to nvidia-container-cli")
             for r in request.requirements
         ]
         devices = ", ".join(request.devices.names) or "none"
-        self.summary = f"nvidia-container-cli is started for GPU {devices} with {' '.join(request.capabilities)}"
+        self.summary = f"nvidia-container-cli is started for GPU {devices} with {', '.join(request.capabilities)}"
 
     def _engine(self, request: Request) -> None:
         from gpuhook.backend.engine import host_of, require_nodes, search_path
@@ -148,8 +159,9 @@ class Telling:
         plan = build_plan(request, inventory, chosen, Image())
         self.parts["plan"] = [op.describe() for op in plan.ops]
         self.parts["absent"] = list(inventory.missing)
-        names = ", ".join(device.index for device in (*gpus, *mig)) or "none"
-        self.summary = f"the container gets GPU {names} with {' '.join(request.capabilities) or 'no capability'}"
+        names = ", ".join(device.index for device in (*gpus, *mig))
+        what = f"GPU {names}" if names else "the driver's files and no GPU,"
+        self.summary = f"{what} with {', '.join(request.capabilities) or 'no capability'}"
 
     def _requirements(self, request: Request, inventory: Inventory, gpus: tuple[Gpu, ...]) -> None:
         from gpuhook.backend.engine import check_requirements
@@ -174,10 +186,19 @@ class Telling:
         if failed is not None:
             raise failed
 
-    def _warn(self, pairs: tuple[tuple[str, str], ...]) -> None:
+    def _warn(self, pairs: tuple[tuple[str, ...], ...]) -> None:
         warnings = self.parts["warnings"]
         assert isinstance(warnings, list)  # noqa: S101  # made in __init__
         warnings += [problem(*pair) for pair in pairs]
+
+    def _tell(self, subject: Subject) -> None:
+        """What the description shows besides the request."""
+        self._warn(subject.remarks)
+        self.parts["notes"] = [problem(*pair) for pair in subject.notes]
+        if subject.uncalled is not None:
+            slug, text, advice = subject.uncalled
+            self.parts["uncalled"] = text
+            self._warn(((slug, text, "", advice),))
 
     def _look(self) -> None:
         """What the checks of the doctor say of this container, where the hook's own words do not say it."""
@@ -185,10 +206,13 @@ class Telling:
         error = self.parts.get("error")
         assert isinstance(told, list)  # noqa: S101  # made in __init__
         known = {one.reference for one in [*told, *([error] if error else [])]}
+        known |= set(JUDGED) if self.parts.get("devices") else set()  # the driver itself was asked
         found = list(findings(Case(self.subject, self.settings, Node(), self.request)))
         new = [one for one in found if one.slug not in known]
         told += [_problem_of(one) for one in new if one.level in ("warning", "failure")]
-        self.parts["notes"] = [_problem_of(one) for one in new if one.level == "note"]
+        notes = self.parts.setdefault("notes", [])
+        assert isinstance(notes, list)  # noqa: S101  # made here
+        notes += [_problem_of(one) for one in new if one.level in ("note", "skipped")]
 
     def refused(self, error: GpuhookError) -> model.Explanation:
         """The container would not start."""
@@ -199,6 +223,10 @@ class Telling:
     def done(self) -> model.Explanation:
         """The explanation."""
         self._look()
+        if self.verdict == "inject":
+            self.summary = "; ".join(text for text in (self.summary, self.subject.caveat) if text)
+        if self.verdict == "inject" and self.parts.get("uncalled"):
+            self.summary = f"no GPU hook is called for it; with one it would get {self.summary}"
         head = {"container": self.subject.name, "source": self.subject.source}
         return model.Explanation.model_validate(
             {**head, "verdict": self.verdict, "summary": self.summary, **self.parts}
@@ -217,54 +245,3 @@ def problem(reference: str, text: str, where: str = "", hint: str = "") -> model
 def _problem_of(finding: Finding) -> model.Problem:
     where = finding.evidence[0].where if finding.evidence else ""
     return problem(finding.slug, finding.text, where, "; ".join(finding.advice))
-
-
-def why_not(subject: Subject, ignored: bool) -> str:  # noqa: FBT001  # one caller
-    """Why a container is not a GPU container."""
-    value = subject.bundle.env.get("NVIDIA_VISIBLE_DEVICES")
-    if ignored:
-        return "it asks for GPUs in a way that this node does not accept, and gets none; see the warnings"
-    if value is None:
-        return "no GPU is asked for: NVIDIA_VISIBLE_DEVICES is not set (try NVIDIA_VISIBLE_DEVICES=all)"
-    if is_legacy(subject.bundle.env):
-        return f"NVIDIA_VISIBLE_DEVICES is {value!r}, which means: no GPU, even for an image of that age"
-    return f"NVIDIA_VISIBLE_DEVICES is {value!r}, which means: leave this container alone"
-
-
-def capability(name: str, request: Request, subject: Subject, settings: Settings) -> model.Capability:
-    """Whether a capability is granted, and by whose word."""
-    granted = name in request.capabilities
-    value = subject.bundle.env.get("NVIDIA_DRIVER_CAPABILITIES", "")
-    if name not in settings.supported_driver_capabilities:
-        why = f"not in supported-driver-capabilities of {settings.source}"
-    elif value.strip(" ,"):
-        why = f"NVIDIA_DRIVER_CAPABILITIES={value[:80]}"
-    elif granted and name not in ("compute", "utility"):
-        why = "an image with CUDA_VERSION alone gets all of them"
-    else:
-        why = "NVIDIA_DRIVER_CAPABILITIES is not set, which means compute,utility"
-    return model.Capability(name=name, granted=granted, brings=BRINGS[name], why=why)
-
-
-def node_facts(settings: Settings) -> list[model.Fact]:
-    """What this node's configuration says otherwise than the defaults, with file and line."""
-    names = [
-        name for name in Settings.fields() if name in KEYS and getattr(settings, name) != getattr(Settings(), name)
-    ]
-    if not names:
-        return []
-    document = read_toml(read_file(settings.source, 1 << 20, links=True)[0], settings.source)
-    return [
-        model.Fact(
-            what=KEYS[name],
-            value=_shown(getattr(settings, name)),
-            where=f"{settings.source}:{document.line(*KEYS[name].split('.'))}",
-        )
-        for name in names
-    ]
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)

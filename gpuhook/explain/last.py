@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping
 
 from gpuhook import failures
-from gpuhook.backend.log import escaped
 from gpuhook.catalogue import entries
 from gpuhook.explain.render import Page
 from gpuhook.settings.snapshot import place
+from gpuhook.terminal import wrapped
 
 ROWS = ("where", "hint", "container", "bundle", "stage", "time", "version")
 
@@ -35,24 +34,10 @@ def absent(folder: str) -> Iterator[str]:
 
 def lines(record: Mapping[str, str], page: Page) -> Iterator[str]:
     """The lines for a person. What an image's author may have chosen is escaped."""
-    shown = {name: escaped(record.get(name, "")) for name in (*ROWS, "reference", "text")}
-    yield f"{page.style.bad()} {page.style.bold(shown['reference'])}"
-    yield from wrapped(shown["text"], page.width, "  ")
-    left = max(len(name) for name in ROWS)
+    reference, left = record.get("reference", ""), max(len(name) for name in ROWS)
+    yield from page.style.item("bad", reference, f": {record.get('text', '')}", page.width)
     for name in ROWS:
-        if shown[name]:
-            yield from wrapped(shown[name], page.width, f"  {name:<{left}}  ")
-    if shown["reference"] in entries():
-        yield f"more: gpuhook why {shown['reference']}"
-
-
-def wrapped(text: str, width: int, begin: str) -> Iterator[str]:
-    """A text in lines of this width after its beginning; a word that is longer stays whole, to be copied."""
-    yield from textwrap.wrap(
-        text,
-        width,
-        initial_indent=begin,
-        subsequent_indent=" " * len(begin),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        if record.get(name):
+            yield from wrapped(record[name], page.width, f"  {name:<{left}}  ", " " * (left + 4))
+    if reference in entries():
+        yield f"  more: gpuhook why {reference}"

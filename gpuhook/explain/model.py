@@ -61,13 +61,15 @@ class Problem(Model):
 class Explanation(Model):
     """The whole decision for one container.
 
-    verdict: "inject" (the container gets something), "skip" (it is left alone), "refuse" (it would not start).
+    verdict: what the hook does: "inject" (the container gets something), "skip" (it is left alone), "refuse" (it would
+    not start); uncalled: why no hook is called for this container at all, "" where one is or where that is not known.
     """
 
     container: str
     source: str
     verdict: Literal["inject", "skip", "refuse"]
     summary: str
+    uncalled: str = ""
     asked: list[Fact] = Field(default_factory=list)
     node: list[Fact] = Field(default_factory=list)
     devices: list[Device] = Field(default_factory=list)

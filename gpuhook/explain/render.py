@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpuhook.errors import printable
-from gpuhook.explain.model import Explanation
-from gpuhook.terminal import Style
+from gpuhook.explain.model import Explanation, Problem
+from gpuhook.terminal import Mark, Style, columns, shown, wrapped
 
 TITLES = {"inject": "gets its GPUs", "skip": "is left alone", "refuse": "does not start"}
+MARKS: dict[str, Mark] = {"inject": "good", "skip": "plain", "refuse": "bad"}
 
 
 @dataclass(frozen=True)
@@ -25,32 +24,31 @@ class Page:
     @classmethod
     def here(cls) -> Page:
         """For standard output as it is now."""
-        return cls(Style.of(sys.stdout), max(60, min(120, shutil.get_terminal_size((100, 24)).columns)))
+        return cls(Style.of(sys.stdout), columns(100, 120))
 
     def rows(self, pairs: list[tuple[str, str]], indent: int = 2) -> Iterator[str]:
         """Two aligned columns; the second is wrapped."""
-        left = min(34, max((len(name) for name, _ in pairs), default=0))
+        left = min(34, max((len(shown(name)) for name, _ in pairs), default=0))
         for name, text in pairs:
             room = self.width - indent - left - 2
-            lines = textwrap.wrap(printable(text), max(20, room), break_on_hyphens=False) or [""]
-            yield f"{' ' * indent}{printable(name):<{left}}  {lines[0]}".rstrip()
+            lines = textwrap.wrap(shown(text), max(20, room), break_on_hyphens=False) or [""]
+            yield f"{' ' * indent}{shown(name):<{left}}  {lines[0]}".rstrip()
             yield from (f"{' ' * (indent + left + 2)}{line}" for line in lines[1:])
 
 
 def render(told: Explanation, page: Page, *, verbose: bool) -> Iterator[str]:
     """The lines of an explanation; verbose: every operation of the plan."""
     style = page.style
-    mark = {"inject": style.good, "skip": style.plain, "refuse": style.bad}[told.verdict]
-    yield f"{mark()} {style.bold(printable(told.container))} {TITLES[told.verdict]}: {printable(told.summary)}"
+    title = "gets no GPU" if told.uncalled else TITLES[told.verdict]
+    mark: Mark = "warn" if told.uncalled else MARKS[told.verdict]
+    yield from style.item(mark, f"{told.container} {title}", f": {told.summary}", page.width)
     if told.error is not None:
-        yield from page.rows(
-            [(name, text) for name, text in (("in", told.error.where), ("hint", told.error.hint)) if text]
-        )
-        yield f"  reference: {told.error.reference}"
+        yield from _below(told.error, page)
+        yield f"  more: gpuhook why {shown(told.error.reference)}"
     for warning in told.warnings:
-        yield f"{style.warn()} {warning.reference}: {printable(warning.text)}"
+        yield from _problem("warn", warning, page)
     for note in told.notes:
-        yield f"{style.plain()} {note.reference}: {printable(note.text)}"
+        yield from _problem("plain", note, page)
     sections = (
         ("asked", [(f.what, f"{f.value or '(empty)'}  [{_place(f.where, f.effect)}]") for f in told.asked]),
         ("this node", [(f.what, f"{f.value}  [{f.where}]") for f in told.node]),
@@ -59,11 +57,24 @@ def render(told: Explanation, page: Page, *, verbose: bool) -> Iterator[str]:
         ("requirements", [(r.source, f"{r.verdict}: {r.why or r.expression}") for r in told.requirements]),
         ("backend", [(told.backend, " ".join(told.command))] if told.backend else []),
     )
-    for title, pairs in sections:
+    for name, pairs in sections:
         if pairs:
-            yield style.bold(title)
+            yield from map(style.bold, wrapped(name, page.width, rest="  "))
             yield from page.rows(pairs)
     yield from _plan(told, style, verbose=verbose)
+
+
+def _problem(mark: Mark, problem: Problem, page: Page) -> Iterator[str]:
+    yield from page.style.item(mark, problem.reference, f": {problem.text}", page.width)
+    yield from _below(problem, page)
+
+
+def _below(problem: Problem, page: Page) -> Iterator[str]:
+    """Where it is, and what to do."""
+    if problem.where:
+        yield from wrapped(f"in {problem.where}", page.width, "  ", "    ")
+    if problem.hint:
+        yield from page.style.advice(problem.hint, page.width)
 
 
 def _capabilities(told: Explanation) -> Iterator[tuple[str, list[tuple[str, str]]]]:
@@ -88,7 +99,7 @@ def _plan(told: Explanation, style: Style, *, verbose: bool) -> Iterator[str]:
     counted = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
     yield f"{style.bold('plan')} ({counted}{'' if verbose else '; -v lists all'})"
     if verbose:
-        yield from (f"  {printable(line)}" for line in told.plan)
+        yield from (f"  {shown(line)}" for line in told.plan)
         if told.absent:
             yield style.bold("not found on this host")
-            yield from (f"  {printable(line)}" for line in told.absent)
+            yield from (f"  {shown(line)}" for line in told.absent)

@@ -14,11 +14,11 @@ class Traits:
     """As far as it is known.
 
     rootfs: where its files can be read on this machine, "" for nowhere; readonly: whether its root cannot be written;
-    all_devices: the engine gives it every device; devices: paths of those that it gets by name; destinations: of its
-    mounts, with whether each is read-only; nofile: the limit of open files, 0 for not said; label: SELinux's of its
-    processes, None where it is not known; runtime: the low-level OCI runtime, "" where it is not known; annotations:
-    of the container; odd: what of its configuration is of an old form; twice: variables that are given twice;
-    version: of the OCI format.
+    all_devices: the engine gives it every device; devices: paths of those that it gets by name; destinations: where
+    files of the host or of a volume are mounted, with whether they are read-only; nofile: the limit of open files, 0
+    for not said; label: SELinux's of its processes, None where it is not known; runtime: the low-level OCI runtime, ""
+    where it is not known; annotations: of the container; odd: what of its configuration is of an old form; twice:
+    variables that are given twice; version: of the OCI format.
     """
 
     rootfs: str = ""
@@ -33,6 +33,9 @@ class Traits:
     odd: tuple[str, ...] = ()
     twice: tuple[str, ...] = ()
     version: str = ""
+
+
+OWN = ("tmpfs", "proc", "sysfs", "devpts", "mqueue", "cgroup", "cgroup2")  # types of mounts that bring no files along
 
 
 def table(value: object) -> dict[str, Any]:
@@ -55,7 +58,7 @@ def of_spec(spec: Mapping[str, Any], bundle: str) -> Traits:
     """The traits in a bundle's config.json."""
     process, linux, root = table(spec.get("process")), table(spec.get("linux")), table(spec.get("root"))
     limits = [table(limit) for limit in items(process.get("rlimits"))]
-    mounts = [table(mount) for mount in items(spec.get("mounts"))]
+    mounts = [mount for mount in map(table, items(spec.get("mounts"))) if mount.get("type") not in OWN]
     path = os.path.join(bundle, str(root.get("path") or ""))
     return Traits(
         rootfs=path if root.get("path") and os.path.isdir(path) else "",
@@ -99,7 +102,7 @@ def of_inspected(item: Mapping[str, Any]) -> Traits:
     """The traits in what `docker inspect` or `podman inspect` says of a container, or of an image."""
     config, host = table(item.get("Config")), table(item.get("HostConfig"))
     merged = str(table(table(item.get("GraphDriver")).get("Data")).get("MergedDir") or "")
-    mounts = [table(mount) for mount in items(item.get("Mounts"))]
+    mounts = [mount for mount in map(table, items(item.get("Mounts"))) if mount.get("Type") not in OWN]
     limits = [table(limit) for limit in items(host.get("Ulimits"))]
     open_files = [_number(limit.get("Soft")) for limit in limits if "nofile" in str(limit.get("Name", "")).lower()]
     return Traits(

@@ -58,7 +58,7 @@ def told(root: str, *, as_json: bool, indent: int | None = 2) -> str:
     """One look, as text."""
     usage = look(Node(root))
     if as_json:
-        return usage.model_dump_json(indent=indent) + "\n"
+        return json.dumps(usage.model_dump(), indent=indent) + "\n"
     return "\n".join(render(usage, Page.here())) + "\n"
 
 
@@ -72,5 +72,5 @@ def watch(root: str, seconds: float, *, as_json: bool) -> None:
 
 
 def _write(text: str) -> None:
-    sys.stdout.buffer.write(text.encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
+    sys.stdout.write(text)
     sys.stdout.flush()

@@ -87,7 +87,8 @@ def in_container(node: Node, pid: int, mounts: tuple[MountPoint, ...]) -> dict[s
 
 def bound(mounts: tuple[MountPoint, ...]) -> dict[str, str]:
     """Those that were mounted one by one, as this hook and nvidia-container-cli do it."""
-    return {mount.point: name for mount in mounts if GPU.fullmatch(mount.point) and (name := _bound(mount))}
+    found = {mount.point: name for mount in mounts if GPU.fullmatch(mount.point) and (name := _bound(mount))}
+    return dict(sorted(found.items(), key=lambda pair: in_order(pair[0])))
 
 
 def _bound(mount: MountPoint) -> str:

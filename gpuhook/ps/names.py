@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from gpuhook.doctor.node import Node, Unreadable
+from gpuhook.explain.engines import reason
 from gpuhook.ps.owner import BARE, Owner
 
 PATIENCE = 2.0  # seconds for an engine's answer
@@ -131,4 +132,4 @@ def _known(found: dict[str, Named], ids: list[str]) -> dict[str, Named]:
 
 
 def _why(said: tuple[int, str, str], otherwise: str) -> str:
-    return (said[2].strip().splitlines() or [otherwise])[-1]
+    return reason(said[2]) if said[2].strip() else otherwise

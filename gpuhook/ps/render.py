@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpuhook.errors import printable
 from gpuhook.ps.model import Container, Gpu, Process, Usage
-from gpuhook.terminal import Style
+from gpuhook.terminal import Mark, Style, columns, wrapped
 
 REFERENCE = "systemd-reload-loses-gpu"
 
@@ -25,23 +23,13 @@ class Page:
     @classmethod
     def here(cls) -> Page:
         """For standard output as it is now."""
-        return cls(Style.of(sys.stdout), max(60, min(140, shutil.get_terminal_size((100, 24)).columns)))
+        return cls(Style.of(sys.stdout), columns(100, 140))
 
     def line(self, text: str, indent: int) -> str:
         """One line that does not run over."""
         room = self.width - indent
         text = printable(text)
         return " " * indent + (text if len(text) <= room else f"{text[: room - 1]}…")
-
-    def wrapped(self, text: str, begin: str) -> Iterator[str]:
-        """A text in as many lines as it takes."""
-        yield from textwrap.wrap(
-            printable(text),
-            self.width,
-            initial_indent=begin,
-            subsequent_indent=" " * (len(begin) + 2),
-            break_on_hyphens=False,
-        )
 
 
 def render(usage: Usage, page: Page) -> Iterator[str]:
@@ -63,7 +51,7 @@ def render(usage: Usage, page: Page) -> Iterator[str]:
     if usage.unseen:
         yield ""
         for text in usage.unseen:
-            yield from page.wrapped(f"not seen: {text}", f"{page.style.plain()} ")
+            yield from page.style.item("plain", "not seen", f": {text}", page.width)
 
 
 def _gpus(usage: Usage, page: Page) -> Iterator[str]:
@@ -83,23 +71,23 @@ def _users(gpu: Gpu, usage: Usage) -> str:
 
 def _container(container: Container, using: list[Process], page: Page) -> Iterator[str]:
     style = page.style
-    mark = style.bad() if container.lost else style.good() if container.may_use else style.warn()
+    mark: Mark = "bad" if container.lost else "good" if container.may_use else "warn"
     title = f"{container.engine} {container.name or container.id[:12]}"
     more = [container.id[:12] if container.name else "", container.image, container.pod and f"pod {container.pod}"]
-    yield f"{mark} {style.bold(printable(title))}  {printable('  '.join(part for part in more if part))}".rstrip()
+    yield from style.item(mark, title, "".join(f"  {part}" for part in more if part), page.width)
     if container.may_use:
         names = ", ".join(
             short(access.node) + ("" if access.node == access.path else f" (as {access.path})")
             for access in container.may_use
         )
-        yield from page.wrapped(f"may use {names}", "  ")
+        yield from wrapped(f"may use {names}", page.width, "  ", "    ")
     if container.asked is not None:
         none = "" if container.may_use else ", and has no GPU's node (gpuhook why hook-not-invoked)"
-        yield from page.wrapped(f"asked for {container.asked or 'nothing'}{none}", "  ")
+        yield from wrapped(f"asked for {container.asked or 'nothing'}{none}", page.width, "  ", "    ")
     if container.lost:
         names = ", ".join(short(name) for name in container.lost)
         text = f"lost {names}: the node is there, but the container's device rules do not allow it"
-        yield from page.wrapped(f"{text}; start it again (gpuhook why {REFERENCE})", "  ")
+        yield from wrapped(f"{text}; start it again (gpuhook why {REFERENCE})", page.width, "  ", "    ")
     yield from _processes(using, page)
 
 

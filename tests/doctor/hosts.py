@@ -15,7 +15,8 @@ from gpuhook.doctor.contained import examine as examine_container
 from gpuhook.doctor.facts import settings_of
 from gpuhook.doctor.model import Finding, worst
 from gpuhook.doctor.node import Node
-from gpuhook.explain.subject import Subject, from_bundle, from_inspect
+from gpuhook.explain.inspected import from_inspect
+from gpuhook.explain.subject import Subject, from_bundle
 from gpuhook.loader.merge import merge
 
 HOSTS = Path(__file__).resolve().parents[2] / "fixtures" / "hosts"

@@ -11,13 +11,14 @@ import pytest
 
 from gpuhook.doctor.checks.cdi import majors
 from gpuhook.doctor.checks.packages import recent_changes
+from gpuhook.doctor.command import examine
 from gpuhook.doctor.contained import examine as look
 from gpuhook.doctor.contained.case import Tree
 from gpuhook.doctor.container import of_container
 from gpuhook.doctor.engines import version_of, yaml_value
+from gpuhook.doctor.masks import masked
 from gpuhook.doctor.model import Finding
 from gpuhook.doctor.node import Node
-from gpuhook.doctor.render import masked
 from gpuhook.explain.subject import from_variables
 from gpuhook.settings.values import Settings
 from tests.doctor import hosts
@@ -191,8 +192,46 @@ def test_a_check_of_a_container_that_raises_is_told(host: Host) -> None:
         ("container web: it", "container <name>: it"),
         ("GPU-00000000-0000-4000-8000-0000000000a0", "GPU-<uuid>"),
         ("tcp://10.0.0.7:2376 127.0.0.1 550.54.14", "tcp://<address>:2376 127.0.0.1 550.54.14"),
+        ("fe80::1 and 2001:db8:0:0:1:2:3:4", "<address> and <address>"),
+        ("02:42:ac:11:00:02", "<address>"),
+        ("0000:01:00.0 at 06:12:01, 195:255", "0000:01:00.0 at 06:12:01, 195:255"),
+        ('"registry-token": "a b", "auth": "eA=="', '"registry-token": <secret>, "auth": <secret>'),
+        ("--api-token hunter2 --label x", "--api-token <secret> --label x"),
+        ("HTTPS_PROXY=https://joe:p@ss@proxy.example.com:3128", "HTTPS_PROXY=https://<secret>@<host>:3128"),
+        ("http://%2Fvar%2Frun%2Fdocker.sock/v1.50 unix:///x", "http://%2Fvar%2Frun%2Fdocker.sock/v1.50 unix:///x"),
+        ("Authorization: Bearer abcdefgh12345678", "Authorization: <secret> <secret>"),
+        ("nvapi-abcdefgh1 hf_abcdefghij ghp_0123456789ab", "<secret> <secret> <secret>"),
+        ("joe@example.com", "<user>@<host>"),
+        ("/run/user/1000/docker.sock", "/run/user/<user>/docker.sock"),
+        ("driver 550.54.14, libnvidia-ml.so.550.90.07", "driver 550.54.14, libnvidia-ml.so.550.90.07"),
     ],
 )
 def test_names_are_masked(text: str, is_now: str) -> None:
     """And nothing else."""
     assert masked(text, {"rosebud": "<host>"}) == is_now
+
+
+def test_the_containerd_that_runs_is_asked(host: Host) -> None:
+    """And not the first one in PATH, nor the one that dockerd keeps for itself."""
+    node = host("containerd-sections-replaced")
+    file = Path(node.root).parent / "commands.json"
+    said = json.loads(file.read_text())
+    said["/opt/containerd/bin/containerd config dump"] = {"stdout": "[plugins.x.containerd.runtimes.nvidia]\n"}
+    said["/opt/containerd/bin/containerd --version"] = {"stdout": "containerd containerd.io v2.0.1 x\n"}
+    file.write_text(json.dumps(said))
+    assert "containerd-config" in hosts.levels(examine(Node(node.root)).findings)
+    own = ["/usr/bin/containerd", "--config", "/var/run/docker/containerd/containerd.toml"]
+    running = [
+        {"pid": 4, "argv": own, "exe": "/usr/bin/containerd"},
+        {"pid": 5, "argv": ["containerd"], "exe": "/opt/containerd/bin/containerd"},
+    ]
+    file = Path(node.root).parent / "processes.json"
+    kept = [one for one in json.loads(file.read_text()) if not one.get("exe", "").endswith("/containerd")]
+    file.write_text(json.dumps([*kept, *running]))
+    assert "containerd-config" not in hosts.levels(examine(Node(node.root)).findings)
+
+
+def test_a_section_is_told_as_it_is_written(found: Found) -> None:
+    """To be copied: parts with points in quotes."""
+    [one] = [each for each in found("containerd-wrong-section") if each.slug == "containerd-config"]
+    assert 'move it to plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia' in one.advice[0]

@@ -117,8 +117,8 @@ def test_a_report_to_paste_names_nobody(host: Host, capsys: pytest.CaptureFixtur
     assert "| failure | daemon-json-invalid |" in out
     for word in ("rosebud", "citizen", "10.1.2.3", "hunter2", "b:c"):
         assert word not in out
-    for word in ("<host>", "<user>", "<address>", "<secret>"):
-        assert word in out
+    for word in ("host", "user", "address", "secret"):
+        assert f"&lt;{word}>" in out  # what looks like HTML is not shown in an issue
 
 
 def test_this_machine_is_looked_at_within_three_seconds() -> None:

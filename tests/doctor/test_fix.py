@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +12,9 @@ import pytest
 
 from gpuhook.cli import main
 from gpuhook.doctor.command import examine
-from gpuhook.doctor.fix import repairs
+from gpuhook.doctor.fix import Repair, repairs
 from gpuhook.doctor.node import Node
-from gpuhook.doctor.repairs import corrected
+from gpuhook.doctor.repairs import LdconfigFailed, corrected
 
 Host = Callable[[str], Node]
 
@@ -146,3 +147,59 @@ def test_where_nothing_can_be_repaired_it_is_said(
     out = fix(host("driver-mismatch"), "y", monkeypatch, capsys)
     assert "nothing here that gpuhook can repair" in out
     assert "do it?" not in out
+
+
+@pytest.mark.parametrize("stdin", [None, io.StringIO("")])
+def test_nobody_to_ask_is_a_no(
+    stdin: io.StringIO | None, host: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Standard input closed, or at its end (a job of cron)."""
+    node = host("no-dev-char-links")
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert main(["doctor", "--fix", "--root", node.root]) == 1
+    assert capsys.readouterr().out.endswith("do it? [y/N] \n")
+    assert not Path(node.root, "dev/char").exists()
+
+
+def test_new_programs_are_named_and_not_shown(
+    host: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a person has to judge is the change of a file of theirs."""
+    out = fix(host("docker-without-hook"), "n", monkeypatch, capsys)
+    assert re.search(r"^new file /usr/local/bin/nvidia-container-runtime-hook \(\d+ lines\)$", out, re.MULTILINE)
+    assert '"path": "/usr/local/bin/gpuhook-runtime"' in out
+    assert "#!" not in out
+    assert len(out.splitlines()) < 70
+
+
+def test_a_repair_that_fails_leaves_the_others_their_turn(
+    host: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the exit status tells."""
+
+    def refused(*_: object) -> None:
+        raise LdconfigFailed("it ended with \x1b[2J", hint="run it by hand")
+
+    def denied(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/dev/char")
+
+    done: list[str] = []
+    kinds: list[tuple[str, Callable[[], None]]] = [
+        ("a", lambda: refused()),
+        ("b", lambda: denied()),
+        ("c", lambda: done.append("c")),
+    ]
+    monkeypatch.setattr("gpuhook.doctor.fix.repairs", lambda *_: [Repair(s, s, "shown\n", do) for s, do in kinds])
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 3))
+    assert main(["doctor", "--fix", "--root", host("healthy-docker").root]) == 2
+    out = capsys.readouterr().out
+    assert "not done: it ended with \\x1b[2J (run it by hand)" in out
+    assert "not done: Permission denied: /dev/char" in out
+    assert done == ["c"]
+
+
+@pytest.mark.parametrize("form", ["--json", "--markdown"])
+def test_repairs_are_for_people(form: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """What programs read is not mixed with questions."""
+    assert main(["doctor", "--fix", form]) == 2
+    assert "--fix asks a person" in capfd.readouterr().err

@@ -15,6 +15,7 @@ from gpuhook.doctor import container
 from gpuhook.doctor.command import examine
 from gpuhook.doctor.engines import docker_info
 from gpuhook.doctor.hookfiles import in_folder
+from gpuhook.doctor.model import STATUS
 from gpuhook.doctor.node import Node, Unreadable
 from tests.doctor import hosts
 
@@ -154,3 +155,81 @@ def test_a_container_adds_its_findings(host: Host, tmp_path: Path, monkeypatch: 
     assert all(one.text.startswith("container web: ") for one in found)
     report = examine(host("healthy-podman"), ("caps-compute",), "web")
     assert {one.slug for one in report.findings} == {"caps-compute"}
+
+
+def test_the_kernels_own_files_are_read() -> None:
+    """Sysctls refuse to be read in pieces of more than 4 MiB, and no tree of a fixture does."""
+    node = Node()
+    assert node.read("/proc/sys/kernel/osrelease").strip() == os.uname().release
+    assert examine(node).versions["kernel"] == os.uname().release
+    assert node.read("/proc/version").startswith("Linux")
+
+
+def test_a_daemon_that_never_answers_is_not_called_fine(host: Host) -> None:
+    """`docker info` was given its time, and nothing is known of the runtimes."""
+    node = beside(
+        host("healthy-docker"),
+        "commands",
+        lambda some: {key: said for key, said in some.items() if key != "docker info --format {{json .}}"},
+    )
+    with pytest.raises(Unreadable, match="no answer within 2 s"):
+        docker_info(node)
+    levels = {finding.slug: finding.level for finding in examine(node).findings}
+    assert levels["runtime-not-registered"] == "skipped"
+
+
+def test_without_a_docker_command_nobody_was_asked(host: Host) -> None:
+    """A daemon alone."""
+    node = host("healthy-docker")
+    Path(node.root, "usr/bin/docker").unlink()
+    node = beside(node, "commands", lambda some: {k: v for k, v in some.items() if not k.startswith("docker")})
+    with pytest.raises(Unreadable, match="there is no docker command"):
+        docker_info(node)
+
+
+def test_a_docker_that_does_not_run_is_not_said_to_know(host: Host) -> None:
+    """Its file has the runtime."""
+    node = beside(host("healthy-docker"), "processes", lambda _: [])
+    node = beside(
+        node,
+        "commands",
+        lambda some: {key: said for key, said in some.items() if key != "docker info --format {{json .}}"},
+    )
+    [found] = [one for one in examine(node).findings if one.slug == "runtime-not-registered"]
+    assert (found.level, found.text.split()[0]) == ("ok", "/etc/docker/daemon.json")
+
+
+def test_a_fabric_manager_may_be_a_process_of_its_own(host: Host) -> None:
+    """In the driver's container, without a unit of systemd."""
+    node = host("nvswitch-without-fabricmanager")
+    assert "fabricmanager" in [one.slug for one in examine(node).findings if one.level != "ok"]
+    node = beside(
+        node, "processes", lambda some: [*some, {"pid": 9, "argv": ["/usr/bin/nv-fabricmanager", "-c", "x"]}]
+    )
+    assert "fabricmanager" not in [one.slug for one in examine(node).findings if one.level != "ok"]
+
+
+@pytest.mark.parametrize("said", ["NVIDIA-SMI has failed because it couldn't communicate", "nvidia-smi", ""])
+def test_only_modes_are_told_of_nvidia_smi(said: str, host: Host) -> None:
+    """Whatever it says instead."""
+    key = "nvidia-smi --query-gpu=persistence_mode --format=csv,noheader"
+    node = beside(host("no-persistence"), "commands", lambda some: {**some, key: {"stdout": said}})
+    [found] = [one for one in examine(node).findings if one.slug == "slow-start"]
+    assert [one.found for one in found.evidence] == ["absent"]
+
+
+def test_versions_of_one_package_must_be_the_same_to_the_last_digit(host: Host) -> None:
+    """nvidia-container-cli and its library are made together."""
+    text = "cli-version: 1.17.4\nlib-version: 1.17.8\n"
+    node = beside(host("package-skew"), "commands", lambda some: {**some, "nvidia-container-cli -V": {"stdout": text}})
+    found = [one.text for one in examine(node).findings if one.slug == "package-skew"]
+    assert any("1.17.4 and libnvidia-container 1.17.8" in one for one in found)
+
+
+def test_a_container_that_no_engine_knows(host: Host) -> None:
+    """What each of them said; and a status that is not that of a node in order."""
+    report = examine(host("healthy-docker"), ("none-void",), "no-such-container-here")
+    [found] = report.findings
+    assert found.level == report.verdict == "skipped"
+    assert STATUS[report.verdict] == 1
+    assert "no engine of this node tells of it" in found.text

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.driver.build import build
 from fixtures.driver.model import FakeDriver
 from gpuhook.explain.decide import PID, explain
+from gpuhook.explain.inspected import from_inspect
 from gpuhook.explain.model import Explanation
-from gpuhook.explain.subject import from_bundle, from_inspect, from_pod, from_variables
+from gpuhook.explain.subject import from_bundle, from_variables
 from gpuhook.hook import main
 from tests.rig.process import run
 
@@ -25,24 +25,6 @@ SETTINGS = {
     "mounts": "accept-nvidia-visible-devices-as-volume-mounts = true\n",
     "strict": "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n",
 }
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
-    """A driver with the GPUs that the sample bundles name."""
-    return build(str(tmp_path_factory.mktemp("driver")), gpus=2)
-
-
-@pytest.fixture
-def node(tmp_path: Path, driver: FakeDriver) -> Callable[[str, str], str]:
-    """Writes a config.toml for this driver and returns its path; the second argument is the [nvidia-container-cli]."""
-
-    def write(top: str = "", cli: str = "") -> str:
-        path = tmp_path / "config.toml"
-        path.write_text(f'{top}[nvidia-container-cli]\nroot = "{driver.root}"\nload-kmods = false\n{cli}')
-        return str(path)
-
-    return write
 
 
 Node = Callable[..., str]
@@ -156,45 +138,6 @@ def test_a_broken_configuration_is_named_with_its_line(node: Node, tmp_path: Pat
     assert found.error is not None
     assert (found.verdict, found.error.reference) == ("refuse", "config-toml-broken")
     assert f"{config}:1" in found.error.where
-
-
-def test_docker_inspect_shows_what_gpus_asks_for(node: Node) -> None:
-    """HostConfig.DeviceRequests become the variables that dockerd sets."""
-    item = {
-        "Name": "/web",
-        "Config": {"Env": ["PATH=/bin"]},
-        "HostConfig": {
-            "Runtime": "runc",
-            "DeviceRequests": [{"Count": 0, "DeviceIDs": ["1"], "Capabilities": [["gpu", "utility"]]}],
-        },
-    }
-    [subject] = from_inspect(json.dumps([item]), "x")
-    found = explain(subject, node())
-    assert (found.container, found.verdict) == ("web", "inject")
-    assert [device.index for device in found.devices] == ["1"]
-    assert [one.name for one in found.capabilities if one.granted] == ["utility"]
-
-
-def test_a_container_made_without_the_runtime_is_told_so(node: Node) -> None:
-    """The commonest cause of all: nobody calls the hook."""
-    item = {"Name": "/web", "Config": {"Env": ["NVIDIA_VISIBLE_DEVICES=all"]}, "HostConfig": {"Runtime": "runc"}}
-    [subject] = from_inspect(json.dumps([item]), "x")
-    assert "runtime-not-registered" in [warning.reference for warning in explain(subject, node()).warnings]
-
-
-def test_every_container_of_a_pod_is_explained(node: Node) -> None:
-    """With the limit that lets the device plugin ask for GPUs."""
-    pod = {
-        "metadata": {"name": "p"},
-        "spec": {
-            "containers": [
-                {"name": "a", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]},
-                {"name": "b", "resources": {"limits": {"nvidia.com/gpu": 1}}},
-            ]
-        },
-    }
-    found = [explain(subject, node()) for subject in from_pod(json.dumps(pod), "x")]
-    assert [(one.container, one.verdict) for one in found] == [("p/a", "skip"), ("p/b", "skip")]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "[1]", '"x"', "[" * 100_000])

@@ -18,7 +18,8 @@ FLOOR = {
     "backend": 5,
     **dict.fromkeys(("settings.model", "settings.reader", "settings.decide"), 6),
 }
-EDGES = ("install", "catalogue", "explain", "doctor", "ps")  # for people: they may import every room, and each other
+# For people: they may import every room, and each other.
+EDGES = ("install", "catalogue", "explain", "doctor", "ps", "completion")
 ENTRY = 8  # every module without a floor of its own: hook, cli, launchers
 WARM = ("settings.model", "settings.reader", "settings.decide", "settings.grammar", "settings.tokens")
 WARM_ENTRIES = ("archive", "launchers", "cli", "terminal")

@@ -117,7 +117,8 @@ def _way_out(node: Node, libraries_version: str) -> str:
         return (
             f"the module on disk is {on_disk[1].strip()}: build it for kernel {release} (`dkms status`), then reboot"
         )
-    return "reboot, or stop all users of the GPU and reload: `modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia`"
+    modules = "nvidia_uvm nvidia_drm nvidia_modeset nvidia"
+    return f"reboot, or stop all users of the GPU and `modprobe -r {modules} && modprobe nvidia`"
 
 
 @check("driver-root-wrong", family="driver")
@@ -156,7 +157,10 @@ def stale_cache(node: Node) -> Iterator[Finding]:
             level="warning",
             text=f"the loader's cache lists {path}, which is gone",
             evidence=(Evidence(where="/etc/ld.so.cache", found=path),),
-            advice=("run `ldconfig`; on an image-based system the cache comes with the image and is mended there",),
+            advice=(
+                "run `ldconfig` as root (`gpuhook doctor --fix` does)",
+                "on an image-based system the cache comes with the image and is mended there",
+            ),
         )
 
 

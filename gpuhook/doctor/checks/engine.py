@@ -24,6 +24,7 @@ from gpuhook.doctor.model import Finding, Level, tell
 from gpuhook.doctor.node import Node, Process, Unreadable
 from gpuhook.doctor.registry import check
 from gpuhook.install import docker as docker_files
+from gpuhook.install import dockerd
 from gpuhook.install.engine import Registered
 from gpuhook.install.errors import DaemonJsonInvalid, FileProtected
 
@@ -132,7 +133,7 @@ def _broken(text: str, path: str, error: DaemonJsonInvalid) -> Finding:
 def _repeated(node: Node, path: str) -> Iterator[Finding]:
     keys = daemon_settings(node)
     seen = set()
-    for file, number, line in docker_files.option_lines(files_of(node)):
+    for file, number, line in dockerd.option_lines(files_of(node)):
         for option, key in OPTIONS.items():
             if key not in keys or key in seen or not re.search(rf"(?<![\w-]){re.escape(option)}(?=[= ])", line):
                 continue
@@ -209,7 +210,7 @@ def _day(node: Node, path: str) -> str:
 @check("runtime-not-registered", family="engine")
 def docker_runtime(node: Node) -> Iterator[Finding]:
     """The GPU runtime of daemon.json is known to the daemon that runs."""
-    if not has_docker(node) or not has_gpu(node):
+    if not has_docker(node) or not has_gpu(node) or _is_snap(node):
         return
     path, files = daemon_json(node), registered(node, "docker")
     daemon = next(iter(dockerds(node)), None)
@@ -238,7 +239,8 @@ def docker_runtime(node: Node) -> Iterator[Finding]:
             "`systemctl restart docker` is missing",
         )
     else:
-        yield tell("runtime-not-registered", "ok", f"Docker knows the runtime {files[0].name} ({files[0].program})")
+        who = "Docker knows" if live else f"{path} has"
+        yield tell("runtime-not-registered", "ok", f"{who} the runtime {files[0].name} ({files[0].program})")
 
 
 def _is_broken(node: Node, path: str) -> bool:
@@ -251,7 +253,7 @@ def _is_broken(node: Node, path: str) -> bool:
 
 def _nowhere(node: Node, path: str) -> Finding:
     live = docker_info(node).get("Runtimes") if dockerds(node) else None
-    options = [line for _, _, line in docker_files.option_lines(files_of(node)) if "--add-runtime" in line]
+    options = [line for _, _, line in dockerd.option_lines(files_of(node)) if "--add-runtime" in line]
     if isinstance(live, dict) and any(_is_gpu(one) for one in live.values()):
         where = "options of dockerd" if options else "another file"
         return tell("runtime-not-registered", "ok", f"Docker knows a GPU runtime, from {where}")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
+from gpuhook.doctor.engines import present, registered
 from gpuhook.doctor.facts import is_tegra, is_wsl, nvidia_gpus
 from gpuhook.doctor.model import Evidence, Finding
 from gpuhook.doctor.node import Node
 from gpuhook.doctor.registry import check
+from gpuhook.install.engine import Registered
+from gpuhook.install.engines import ENGINES
 
 
 @check("no-gpu-present", family="gpu")
@@ -83,12 +87,21 @@ def jetson(node: Node) -> Iterator[Finding]:
     """On Jetson the driver's files are listed in CSV files, and the runtime is the way in."""
     if not is_tegra(node):
         return
+    theirs = [
+        one for engine in ENGINES if present(node, engine) for one in registered(node, engine) if _is_theirs(one)
+    ]
+    if theirs:
+        text = "this is a Jetson: NVIDIA's runtime serves it, `--gpus` does not"
+        advice = f"start containers with `--runtime {theirs[0].name}`"
+    else:
+        text = "this is a Jetson, whose driver CSV files describe: gpuhook does not serve it, NVIDIA's runtime does"
+        advice = "install nvidia-container-toolkit, register its runtime, start containers with `--runtime nvidia`"
     yield Finding(
         slug="jetson",
-        level="warning",
-        text="this is a Jetson: `--gpus` does not serve it, the runtime does",
-        evidence=(Evidence(where="/etc/nv_tegra_release"),),
-        advice=("start containers with `--runtime nvidia`",),
+        level="note" if theirs else "warning",
+        text=text,
+        evidence=(Evidence(where="/etc/nv_tegra_release" if not theirs else theirs[0].where),),
+        advice=(advice,),
     )
     folder = "/etc/nvidia-container-runtime/host-files-for-container.d"
     for path in node.glob(folder, "*.csv"):
@@ -103,3 +116,8 @@ def jetson(node: Node) -> Iterator[Finding]:
                 text=f"{len(absent)} of {len(named)} paths named in {path} do not exist on this board",
                 evidence=tuple(Evidence(where=path, found=name) for name in absent[:3]),
             )
+
+
+def _is_theirs(one: Registered) -> bool:
+    """Whether this is NVIDIA's runtime."""
+    return os.path.basename(one.program).startswith("nvidia-container-runtime") and one.name != "hook"

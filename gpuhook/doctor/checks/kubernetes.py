@@ -90,7 +90,7 @@ def sections(node: Node) -> Iterator[Finding]:
     if not has_gpu(node) or not _plain(node):
         return
     files = _files(node)
-    said = node.run("containerd", "--version")
+    said = node.run(_program(node), "--version")
     version = version_of(said[1].partition(" v")[2] or said[1]) if said else ()
     yield from _wrong_version(files[0], version)
     elsewhere = [entry for file in files for entry in _elsewhere(file)]
@@ -119,6 +119,14 @@ def sections(node: Node) -> Iterator[Finding]:
     )
 
 
+def _program(node: Node) -> str:
+    """The program of the containerd that runs, which need not be the first one in PATH."""
+    mine = (
+        one for one in node.processes("containerd") if (one.option("--config") or one.option("-c") or MAIN) == MAIN
+    )
+    return next((one.exe for one in mine if one.exe.startswith("/")), "containerd")
+
+
 def _wrong_version(main: cri.File, version: tuple[int, ...]) -> Iterator[Finding]:
     if main.toml.table and main.version == 1 and version >= (2,):
         yield tell(
@@ -135,8 +143,13 @@ def _elsewhere(file: cri.File) -> Iterator[tuple[str, int, str, str]]:
     for version, plugin in cri.PLUGINS.items():
         place = (*plugin, "containerd", "runtimes")
         for name in table_at(file.toml.table, place) if version != file.version else ():
-            wanted = ".".join((*file.cri, "runtimes", name))
-            yield file.path, file.toml.lines.get((*place, name), 1), ".".join((*place, name)), wanted
+            wanted = dotted(*file.cri, "runtimes", name)
+            yield file.path, file.toml.lines.get((*place, name), 1), dotted(*place, name), wanted
+
+
+def dotted(*parts: str) -> str:
+    """A table's name as TOML has it: plugins."io.containerd.grpc.v1.cri".containerd."""
+    return ".".join(f'"{part}"' if re.search(r"[^\w-]", part) else part for part in parts)
 
 
 def _not_imported(node: Node, main: cri.File) -> Iterator[Finding]:
@@ -169,7 +182,7 @@ def _disabled(node: Node, main: cri.File) -> Iterator[Finding]:
 
 def _in_dump(node: Node, name: str) -> Iterator[Finding]:
     """What containerd itself makes of its files: since 2.0 it merges imports, before it replaced whole sections."""
-    said = node.run("containerd", "config", "dump")
+    said = node.run(_program(node), "config", "dump")
     if said is None or said[0]:
         return
     if re.search(rf"runtimes\.[\"']?{re.escape(name)}[\"']?\s*\]", said[1]):

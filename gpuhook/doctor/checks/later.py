@@ -52,9 +52,12 @@ def reload(node: Node) -> Iterator[Finding]:
         f"{len(missing)} device nodes have no link in /dev/char",
         *((link, "absent", path) for path, link in missing[:3]),
         advice=(
-            "`gpuhook doctor --fix --only systemd-reload-loses-gpu` makes the links now",
-            *([] if rule else ["for every boot: a udev rule that makes them (see docs/doctor.md)"]),
-            "or use the gpuhook runtime, which puts the devices into the container's specification",
+            "`gpuhook doctor --fix --only systemd-reload-loses-gpu` makes the links"
+            + ("" if rule else ", now and at every boot"),
+            (
+                "or use the runtime nvidia of `gpuhook install`, which puts the devices into the container's "
+                "specification; that also serves nvidia-uvm, whose number is another one at every boot"
+            ),
         ),
     )
 

@@ -149,7 +149,7 @@ def fabric(node: Node) -> Iterator[Finding]:
     """Where there are NVSwitches, the fabric manager of the driver's version runs."""
     if not driver_runs(node):
         return
-    state = unit_state(node, "nvidia-fabricmanager")
+    state = "active" if node.processes("nv-fabricmanager") else unit_state(node, "nvidia-fabricmanager")
     if not _has_switch(node):
         if state == "failed":
             yield tell(
@@ -201,8 +201,8 @@ def persistence(node: Node) -> Iterator[Finding]:
         return
     query = ("nvidia-smi", "--query-gpu=persistence_mode", "--format=csv,noheader")
     said = node.run(*query, seconds=2.0)
-    modes = said[1].split() if said else []
-    if modes and all(mode == "Enabled" for mode in modes):
+    modes = [mode for mode in said[1].split() if mode in ("Enabled", "Disabled")] if said else []
+    if modes and "Disabled" not in modes:
         return
     count = len(nvidia_gpus(node))
     yield tell(
@@ -210,7 +210,7 @@ def persistence(node: Node) -> Iterator[Finding]:
         "warning" if count >= MANY else "note",
         f"persistence mode is off: the driver starts {count} GPU(s) anew for every container",
         (PERSISTENCED, "absent"),
-        *([(" ".join(query), modes[0])] if modes else []),
+        *([(" ".join(query), "Disabled")] if modes else []),
         advice="`systemctl enable --now nvidia-persistenced`, or `nvidia-smi -pm 1`",
     )
 

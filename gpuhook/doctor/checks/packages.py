@@ -78,8 +78,8 @@ def skew(node: Node) -> Iterator[Finding]:
         )
     hook = node.run(HOOK, "--version") or node.run(HOOK, "-version")
     hook_version = version_of(hook[1]) if hook and not _ours(node, node.which(HOOK)) else ()
-    for name, other in (("libnvidia-container", library), (HOOK, hook_version)):
-        if cli and other and cli[:2] != other[:2]:
+    for name, other, digits in (("libnvidia-container", library, 3), (HOOK, hook_version, 2)):
+        if cli and other and cli[:digits] != other[:digits]:
             first, second = (".".join(map(str, version)) for version in (cli, other))
             yield tell(
                 "package-skew",

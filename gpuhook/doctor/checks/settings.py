@@ -46,7 +46,8 @@ def config(node: Node) -> Iterator[Finding]:
             where, _, said = warning.partition(": ")
             key, _, meant = said.partition("; ")
             advice = meant.replace("did you mean ", "write ").rstrip("?") if meant else "correct or remove the line"
-            yield tell(slug, "warning", key, (where,), advice=(advice, "`gpuhook doctor --fix` corrects the spelling"))
+            fix = ("`gpuhook doctor --fix` corrects the spelling",) if "did you mean" in meant else ()
+            yield tell(slug, "warning", key, (where,), advice=(advice, *fix))
     if node.exists(NOT_READ):
         yield tell(
             "config-toml-broken",
@@ -193,7 +194,7 @@ def swarm(node: Node) -> Iterator[Finding]:
             f"Swarm tells tasks their GPUs by {absent[0]}, which swarm-resource does not name",
             (path, f"node-generic-resources: {named[0]}"),
             (where, ",".join(have) or "not set", absent[0]),
-            advice=f'swarm-resource = "{",".join((*have, *absent))}"',
+            advice=f'swarm-resource = "{",".join((*have, *absent))}" at the top of config.toml, on every GPU node',
         )
     elif not table.get("default-runtime"):
         yield tell(

@@ -56,6 +56,10 @@ def examine(subject: Subject, settings: Settings, node: Node) -> Iterator[Findin
         yield from (tell(slug, "warning", text, where) for slug, text in warnings)
         if choice is not None:
             yield from (tell(slug, "warning", text, where) for slug, text in subject.remarks)
+            yield from (tell(slug, "note", text, where) for slug, text in subject.notes)
+            if subject.uncalled is not None:
+                slug, text, advice = subject.uncalled
+                yield tell(slug, "warning", text, where, advice=advice)
             state = State(pid=PID, bundle=subject.bundle.path, id=subject.name)
             request = build_request(state, subject.bundle, settings.with_(warnings=()), choice)
             yield from (tell(slug, "warning", text, where) for slug, text in request.warnings)

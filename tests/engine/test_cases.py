@@ -24,7 +24,7 @@ CHANNEL = "/dev/nvidia-caps-imex-channels/channel"
 ELSEWHERE = {
     "image-has-driver-files": "tests/engine/test_whole.py has its image",
     "ldconfig-real-absent": "the engine runs no ldconfig; tests/backend/test_cli.py has the search for one",
-    "rootless-default": "needs a user namespace around the hook",
+    "rootless-default": "tests/daemons/rootless/test_case.py has it",
     "config-missing: named file is absent": "tests/bad_input/test_settings.py has it",
 }
 

@@ -35,6 +35,16 @@ SECONDS = re.compile(r", in [0-9.]+ s")
 A100 = "NVIDIA A100-SXM4-80GB"
 # Of the same length as what stands for them in a scratch folder such as /tmp/gp-abcdefgh.
 DRIVER_ROOT, CONFIG = "/run/nvidia/driver", "/etc/nvidia-container-runtime/config.toml"
+# explain looks at the machine that it runs on; here that is one of which nothing can be told.
+ON_HOST = """
+import sys
+from functools import partial
+from gpuhook.cli import main
+from gpuhook.doctor.node import Node
+from gpuhook.explain import decide
+decide.Node = partial(Node, sys.argv.pop(1))
+sys.exit(main())
+"""
 
 
 @dataclass(frozen=True)
@@ -45,11 +55,12 @@ class Shot:
     run: Callable[[Path], str]
 
 
-def on_terminal(*words: str, cwd: Path = PROJECT) -> str:
-    """What `gpuhook` prints on a terminal."""
+def on_terminal(*words: str, cwd: Path = PROJECT, host: str = "") -> str:
+    """What `gpuhook` prints on a terminal. host: the root of the machine that explain sees."""
     reading, writing = pty.openpty()
     fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-    argv = [str(Path(sys.executable).with_name("gpuhook")), *words]
+    program = [sys.executable, "-c", ON_HOST, host] if host else [str(Path(sys.executable).with_name("gpuhook"))]
+    argv = [*program, *words]
     with subprocess.Popen(argv, stdout=writing, stderr=subprocess.PIPE, cwd=cwd, env=ENVIRONMENT) as running:
         os.close(writing)
         said = _all(reading)
@@ -82,8 +93,8 @@ def explained(bundle: str, count: int) -> Callable[[Path], str]:
         build(str(root), gpus=gpus)
         config = scratch / ("c" * (len(CONFIG) - len(f"{scratch}/") - len("/config.toml"))) / "config.toml"
         config.parent.mkdir()
-        config.write_text(f'[nvidia-container-cli]\nroot = "{root}"\n')
-        said = on_terminal("explain", "--config", str(config), bundle, cwd=BUNDLES)
+        config.write_text(f'[gpuhook]\nbackend = "embedded"\n\n[nvidia-container-cli]\nroot = "{root}"\n')
+        said = on_terminal("explain", "--config", str(config), bundle, cwd=BUNDLES, host=str(config.parent))
         return _instead(_instead(said, str(config), CONFIG), str(root), DRIVER_ROOT)
 
     return run

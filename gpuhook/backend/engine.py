@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gpuhook.settings.values import Settings
 
 DEADLINE = 8.0  # seconds for everything inside the container: a runtime that waits for us may give up after ten
+TURN = 5.0  # seconds of those to wait for another hook that works in the same tree
 CLEAN_UP = 1.5  # seconds before that the worker itself gives up, to take back what it has done
 TASK = "configuring the container"
 DAMAGED = b"damaged"  # the worker's answer where it found a loader cache that it could not use
@@ -207,6 +208,7 @@ def _work(
     from gpuhook.backend.apply import Worker
     from gpuhook.backend.image import CACHE, exists, look, read_cache
     from gpuhook.backend.tree import Tree
+    from gpuhook.backend.turn import wait_for_turn
     from gpuhook.kernel import libc
 
     sys.meta_path.clear()
@@ -215,6 +217,7 @@ def _work(
     libc.make_files_as(*container.owner)
     follow_parent()
     tree = Tree(container, write_into_volumes=settings.write_into_volumes)
+    wait_for_turn(tree.root, TURN)
     cache, cache_bytes = read_cache(tree.root)
     if cache is None and exists(tree.root, CACHE):
         if mended is None:

@@ -16,6 +16,7 @@ AT_FDCWD, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW = -100, 0x1000, 0x100
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 ENOSYS = 38
 MNT_DETACH = 2
+_LOCK_EX, _LOCK_NB = 2, 4
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC = 1, 2, 4, 8
 MS_PRIVATE = 1 << 18
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 1, 0o2000000
@@ -107,6 +108,11 @@ def setns(fd: int, kind: int) -> None:
 def unshare(kinds: int) -> None:
     """Give this process namespaces of these kinds for itself (unshare(2))."""
     _check(_libc.unshare(ctypes.c_int(kinds)), "unshare")
+
+
+def lock(fd: int) -> None:
+    """Lock this open file or folder against everybody else's lock (flock(2)); EAGAIN where somebody has it."""
+    _check(_libc.flock(ctypes.c_int(fd), ctypes.c_int(_LOCK_EX | _LOCK_NB)), "flock")
 
 
 def umount2(path: str, flags: int = MNT_DETACH) -> None:

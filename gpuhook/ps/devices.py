@@ -19,6 +19,8 @@ MARK = "/dev/nvidia"
 GPU = re.compile(r"/dev/nvidia(\d{1,3})")
 FIRST_SPECIAL = 254  # minors of the driver's major that are no GPU: modeset and ctl
 MEMORY = ("tmpfs", "devtmpfs")
+# Where a file's status comes from this machine: another filesystem may let us wait for ever.
+LOCAL = (*MEMORY, "ext2", "ext3", "ext4", "xfs", "btrfs", "bcachefs", "f2fs", "zfs", "overlay")
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -30,23 +32,24 @@ def open_files(node: Node, pid: int) -> list[str]:
     folder = f"/proc/{pid}/fd"
     targets = {number: node.link(f"{folder}/{number}") for number in node.listdir(folder)}
     found = {number: target[target.index(MARK) :] for number, target in targets.items() if MARK in target}
-    memory = _in_memory(node, pid) if found and node.is_real else set()
-    names = {_opened(node, pid, number, name.removesuffix(" (deleted)"), memory) for number, name in found.items()}
+    kinds = _filesystems(node, pid) if found and node.is_real else {}
+    names = {_opened(node, pid, number, name.removesuffix(" (deleted)"), kinds) for number, name in found.items()}
     return sorted(names - {""}, key=in_order)
 
 
-def _in_memory(node: Node, pid: int) -> set[str]:
-    """The ids of a process's mounts of tmpfs and devtmpfs."""
+def _filesystems(node: Node, pid: int) -> dict[str, str]:
+    """The filesystem of each of a process's mounts, by the mount's id."""
     table = parse_mountinfo(node.read(f"/proc/{pid}/mountinfo", "").encode())
-    return {str(mount.id) for mount in table if mount.filesystem in MEMORY}
+    return {str(mount.id): mount.filesystem for mount in table}
 
 
-def _opened(node: Node, pid: int, number: str, name: str, memory: set[str]) -> str:
-    """What an open file is by its number where it can be asked for at no risk, else by its name."""
-    info = node.read(f"/proc/{pid}/fdinfo/{number}", "").split() if memory else []
-    if "mnt_id:" not in info or info[info.index("mnt_id:") + 1] not in memory:
+def _opened(node: Node, pid: int, number: str, name: str, kinds: dict[str, str]) -> str:
+    """What an open file is by its number where it can be asked for at no risk, else by its name; "" for another."""
+    info = node.read(f"/proc/{pid}/fdinfo/{number}", "").split() if kinds else []
+    kind = kinds.get(info[info.index("mnt_id:") + 1], "") if "mnt_id:" in info else ""
+    if not kind:  # of a mount that the process does not see: it was given the file by another
         return name
-    status = node.status(f"/proc/{pid}/fd/{number}")
+    status = node.status(f"/proc/{pid}/fd/{number}") if kind in LOCAL else None
     if status is None or not stat.S_ISCHR(status.st_mode):
         return ""
     return gpu_of(status) or name

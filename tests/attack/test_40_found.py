@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from struct import pack
+from time import sleep
 
 import pytest
 
 from gpuhook.backend.container import Container as Held
-from gpuhook.backend.sources import attributes
 from gpuhook.backend.tree import Tree
 from gpuhook.driver.extras import find_sockets
 from gpuhook.explain import last
@@ -36,8 +38,10 @@ from gpuhook.terminal import Style
 from tests.attack.race import exchanged, written
 from tests.attack.rig import Lab, read_report
 from tests.attack.test_32_cache import CACHE
+from tests.engine.perform import PROJECT
 from tests.rig.init import Init
 from tests.rig.rootfs import make_rootfs, put
+from tests.runtime.node import RULES
 
 pytestmark = pytest.mark.attack
 NAMED = 1 << 62  # an entry's hwcap that refers to the first name of a glibc-hwcaps folder
@@ -167,40 +171,38 @@ def test_a_mount_that_came_while_the_hook_worked(lab: Lab, *, shared: bool) -> N
 
 
 def test_a_failure_beside_a_container_of_the_same_tree(lab: Lab) -> None:
-    """What a hook takes back is not what another container has mounted on meanwhile (AC-65)."""
-    name = "/usr/lib/libcuda.so.1"
-    source = f"{lab.canary}/file"
-    with process(lab, 2) as (one, other):
-        heard, made = os.pipe()
-        wait, go_on = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                tree = inside(Held(one.pid, one.rootfs))
-                tree.place(name, "file", os.stat(source))
-                os.write(made, b"x")
-                os.read(wait, 1)
-                tree.undo()
-            finally:
-                os._exit(0)
-        os.read(heard, 1)
-        held, fd = Held(other.pid, other.rootfs), os.open(source, os.O_PATH)
-        mount = libc.open_tree(fd)
-        libc.mount_setattr(mount, attributes(("ro",)))
+    """SAFE: what a hook takes back is not what another container has mounted on meanwhile (AC-65)."""
+    argv = [sys.executable, "-m", "tests.engine.stall", "--config", lab.node.config(cli=RULES), "prestart"]
+    with process(lab, 3) as (one, other, alone):
+        before = one.mounts
+        bundle = lab.node.bundle(one.rootfs, "NVIDIA_VISIBLE_DEVICES=all")
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PROJECT) as stalled:
+            assert stalled.stdin
+            stalled.stdin.write(one.state(bundle))
+            stalled.stdin.close()
+            while one.mounts == before:
+                assert stalled.poll() is None
+                sleep(0.005)
+            done = lab.node.prestart(other, "NVIDIA_VISIBLE_DEVICES=all")
+            assert stalled.wait() == 1
+        assert (done.status, one.mounts) == (0, before)
+        assert lab.node.prestart(alone, "NVIDIA_VISIBLE_DEVICES=all").status == 0
+        assert set(other.mount_points) == set(alone.mount_points)
+        assert len(other.mount_points) > 20
 
-        def work() -> bytes:
-            tree = inside(held)
-            target = tree.place(name, "file", os.stat(fd))
-            assert target is not None
-            tree.attach(mount, target, name)
-            return b""
 
-        run_in_child(work, 10, "the work")
-        os.write(go_on, b"x")
-        os.waitpid(child, 0)
-        for each in (heard, made, wait, go_on, fd, mount):
-            os.close(each)
-        assert any(line.split(" ")[4] == f"{other.rootfs}{name}" for line in other.mounts)
+def test_a_tree_that_somebody_keeps_locked(lab: Lab) -> None:
+    """FAIL in time, with nothing done, and with a hint at who it is."""
+    with process(lab) as (init,):
+        before, fd = init.mounts, os.open(init.rootfs, os.O_RDONLY)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        done = lab.node.prestart(init, "NVIDIA_VISIBLE_DEVICES=all")
+        os.close(fd)
+        assert (done.status, init.mounts) == (1, before)
+    first, _, hint = done.stderr.splitlines()
+    assert first == ("gpuhook: engine-failed: another process has kept the container's root folder locked for 5 s")
+    assert "lslocks(8)" in hint
+    assert done.seconds < 8
 
 
 @pytest.mark.parametrize("variable", ["NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_IMEX_CHANNELS"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import struct
 import threading
 import time
@@ -18,6 +19,7 @@ from gpuhook.doctor.node import Node as Machine
 from gpuhook.kernel import bpf
 from gpuhook.kernel.cgroup import folders, group_paths
 from gpuhook.kernel.mounts import parse_mountinfo
+from gpuhook.ps.devices import open_files
 from gpuhook.ps.look import look
 from gpuhook.ps.model import Container as Seen
 from tests.rig.container import GROUP, Container
@@ -105,3 +107,17 @@ def test_a_running_container(node: Node, cgroup: str) -> None:
         now = found()
         assert now is not None
         assert now.lost == [name]
+
+
+def test_a_name_makes_no_gpu(tmp_path: Path) -> None:
+    """A file that only has a node's name is none; a node of another name, on any local filesystem, is one."""
+    (tmp_path / "dev").mkdir()
+    named, node = tmp_path / "dev/nvidia0", tmp_path / "dev/nvidia7"
+    named.write_text("")
+    os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(195, 3))
+    with named.open():
+        opened = os.open(node, os.O_PATH)
+        try:
+            assert open_files(Machine(), os.getpid()) == ["/dev/nvidia3"]
+        finally:
+            os.close(opened)

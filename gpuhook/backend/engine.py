@@ -173,6 +173,7 @@ def carry_out(prepared: Prepared, settings: Settings) -> None:
     except BaseException:
         if undo_rules is not None:
             undo_rules()
+        container.refuse_dead()  # it is the reason then, whatever failed for it
         raise
 
 

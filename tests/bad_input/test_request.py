@@ -28,7 +28,8 @@ UNKNOWN = {
     "a CDI name": ("nvidia.com/gpu=0", "--device nvidia.com/gpu=0"),
     "a control character": ("0,\x1b[31m", "control character"),
     "a newline": ("0\ngpuhook: all is well", "control character"),
-    "a million": (",".join(["x"] * 300_000), "'x'"),
+    "many": (",".join(["x"] * 60_000), "'x'"),
+    "a million": (",".join(["x"] * 1_000_000), "is longer than 131072 characters"),
     "very long": ("x" * 100_000, "GPU xxx"),
 }
 

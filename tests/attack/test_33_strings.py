@@ -175,7 +175,8 @@ def nothing_was_given(backend: Backend, run: Run) -> bool:
     "value",
     [
         "../../x", "compute/../all", "compute\nutility", "--debug=/x", "compute;utility", "COMPUTE", "compute utility",
-        "all\0", "compute,", ",", "," * (1 << 16), "," * (1 << 20), "x," * (1 << 15), "x," * (1 << 17), "x" * (1 << 20),
+        "all\0", "compute,", ",", "," * (1 << 16), "," * (1 << 20), "x," * (1 << 15), "x," * (1 << 17),
+        "x" * (1 << 20),
     ],
     ids=lambda value: ascii(value[:20]),
 )  # fmt: skip

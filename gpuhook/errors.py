@@ -15,9 +15,12 @@ def printable(text: str) -> str:
     """
     if len(text) > 300:
         text = f"{text[:290]}… ({len(text)} characters)"
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return escaped(text)
+
+
+def escaped(text: str) -> str:
+    """The whole text, escaped in the same way."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class GpuhookError(Exception):

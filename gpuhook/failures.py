@@ -10,7 +10,7 @@ import posix
 from time import gmtime, strftime
 
 from gpuhook import __version__
-from gpuhook.backend.log import LONGEST, escaped, open_log
+from gpuhook.backend.log import LONGEST, in_a_line, open_log
 from gpuhook.errors import GpuhookError, UnsafeConfig
 from gpuhook.note import note, warn
 from gpuhook.settings import snapshot
@@ -64,7 +64,7 @@ def line(record: dict[str, str]) -> str:
     where = f" (in {record['where']})" if record["where"] else ""
     hint = f"; hint: {record['hint']}" if record["hint"] else ""
     who = f"container {record['container']}: " if record["container"] else ""
-    return escaped(f"{record['stage']}: {who}{record['reference']}: {record['text']}{where}{hint}")
+    return in_a_line(f"{record['stage']}: {who}{record['reference']}: {record['text']}{where}{hint}")
 
 
 def _append(path: str, text: str) -> None:
@@ -102,7 +102,10 @@ def datagram(record: dict[str, str]) -> bytes:
         "MESSAGE": f"gpuhook: {line(record)}",
         "PRIORITY": PRIORITY_ERROR,
         "SYSLOG_IDENTIFIER": "gpuhook",
-        **{f"GPUHOOK_{name.upper()}": escaped(record[name]) for name in ("stage", "container", "bundle", "reference")},
+        **{
+            f"GPUHOOK_{name.upper()}": in_a_line(record[name])
+            for name in ("stage", "container", "bundle", "reference")
+        },
         "GPUHOOK_VERSION": __version__,
     }
     return "".join(f"{name}={value}\n" for name, value in fields.items()).encode("utf-8", "backslashreplace")

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
+from gpuhook.errors import escaped
+
 ASCII = {"…": "...", "→": "->", "–": "-", "•": "--", "✓": "ok", "✗": "X"}
 NARROWEST = 60  # columns
 LONGEST = 4000  # characters of a text
@@ -36,7 +38,7 @@ def shown(text: str) -> str:
     """A text in which nothing is left that could forge a line or steer a terminal; images' authors choose some."""
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]}… ({len(text)} characters)"
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return escaped(text)
 
 
 def columns(usual: int, most: int) -> int:

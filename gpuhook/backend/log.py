@@ -13,7 +13,7 @@ from time import gmtime, time
 
 from gpuhook import note
 from gpuhook.driver.tables import STEMS
-from gpuhook.errors import UnsafeConfig
+from gpuhook.errors import UnsafeConfig, escaped
 from gpuhook.kernel.files import fault_of, is_regular, kind, require_trusted, trusted_owners
 
 TYPE_CHECKING = False
@@ -76,7 +76,7 @@ class Log:
         frame = sys._getframe(2)  # noqa: SLF001  # of whoever noted it; its documented name
         place = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
         stamp = f"{month:02}{day:02} {hour:02}:{minute:02}:{second:02}.{int(now % 1 * 1_000_000):06}"
-        self.write(f"{level}{stamp} {get_native_id()} {place}] {escaped(text)}\n")
+        self.write(f"{level}{stamp} {get_native_id()} {place}] {in_a_line(text)}\n")
 
     def write(self, text: str) -> None:
         """Append text; a log that cannot be written any more is given up."""
@@ -87,10 +87,9 @@ class Log:
             note.warn(UnsafeConfig.reference, f"the debug log ends here: {error.strerror}")
 
 
-def escaped(text: str) -> str:
-    """The text in one line: what could forge a line or steer a terminal comes out as a backslash escape."""
-    text = text[:LONGEST]
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+def in_a_line(text: str) -> str:
+    """The text without what could forge a line or steer a terminal, and no longer than a log's message may be."""
+    return escaped(text[:LONGEST])
 
 
 def tell_inventory(inventory: Inventory) -> None:

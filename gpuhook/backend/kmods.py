@@ -10,7 +10,7 @@ import posix
 
 from gpuhook.driver.pci import gpu_drivers
 from gpuhook.errors import UnsafeConfig
-from gpuhook.kernel.child import has_ended, reap
+from gpuhook.kernel.child import has_ended, kill_session, reap
 from gpuhook.kernel.files import read_file, require_trusted
 from gpuhook.note import note
 
@@ -23,7 +23,6 @@ HELPERS = ("/usr/bin/nvidia-modprobe", "/usr/sbin/nvidia-modprobe", "/usr/local/
 OPTIONS = {"nvidia": (), "nvidia-uvm": ("-u",), "nvidia-modeset": ("-m",)}  # nvidia-modprobe(1)
 MODPROBE = "/sbin/modprobe"  # where the kernel does not say
 ENVIRONMENT = {"PATH": "/sbin:/usr/sbin:/bin:/usr/bin"}
-_SIGKILL = 9
 
 
 def load(host: Host, module: str, helpers: tuple[str, ...] = HELPERS) -> bool:
@@ -94,21 +93,13 @@ def _run(argv: list[str], seconds: float) -> str:
     try:
         ended = has_ended(pid, seconds)
         if not ended:
-            _kill(pid)
+            kill_session(pid)
     except ProcessLookupError:  # SIGCHLD is ignored: the kernel has reaped it
         return ""
     status = reap(pid)
     if not ended:
         return f"{argv[0]} did not end within {seconds:g} s"
     return "" if status in (0, -1) else f"{argv[0]} ended with status {posix.waitstatus_to_exitcode(status)}"
-
-
-def _kill(pid: int) -> None:
-    """A program and what it has started; alone where it did not get as far as a session of its own."""
-    try:
-        posix.killpg(pid, _SIGKILL)
-    except ProcessLookupError:
-        posix.kill(pid, _SIGKILL)
 
 
 def _become(argv: list[str]) -> None:

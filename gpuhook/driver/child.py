@@ -12,7 +12,7 @@ from time import monotonic
 from gpuhook.driver.nvml import Refused, drop_capabilities, load_host_runtime
 from gpuhook.errors import printable
 from gpuhook.kernel import libc
-from gpuhook.kernel.child import reap
+from gpuhook.kernel.child import SIGKILL, kill_session, reap
 from gpuhook.kernel.files import in_user_namespace
 from gpuhook.value import Value
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 NOBODY = 65534
 _MOST = 1 << 16  # bytes of an answer
-_SIGKILL = 9
 _SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 24: "SIGXCPU"}
 _ANSWER, _ERROR, _END = b"+", b"-", b"\0"
 _CPU_SECONDS = 10
@@ -56,7 +55,8 @@ def ask(question: Callable[[], str], confinement: Confinement, seconds: float) -
         try:
             data = _read(reader, monotonic() + seconds)
         finally:
-            status = _end(pid)
+            kill_session(pid)
+            status = reap(pid)
     finally:
         posix.close(reader)
     return _judge(data, status, seconds)
@@ -108,16 +108,6 @@ def _read(reader: int, deadline: float) -> bytes | None:
     return data
 
 
-def _end(pid: int) -> int:
-    """Kill the child with its whole session and take its status, as `reap` does."""
-    try:
-        posix.kill(pid, _SIGKILL)
-        posix.killpg(pid, _SIGKILL)
-    except ProcessLookupError:  # it has no session yet
-        pass
-    return reap(pid)
-
-
 def _run(question: Callable[[], str], confinement: Confinement, writer: int, parent: int) -> None:
     """The child's life; it never returns."""
     try:
@@ -150,7 +140,7 @@ def _confine(confinement: Confinement, writer: int, parent: int) -> None:
         _become(confinement.user, confinement.group)
     drop_capabilities()
     # After the change of identity, which clears it; a parent that is gone by now will not end us.
-    libc.prctl(libc.PR_SET_PDEATHSIG, _SIGKILL)
+    libc.prctl(libc.PR_SET_PDEATHSIG, SIGKILL)
     if posix.getppid() != parent:
         _exit(0)
 

@@ -186,6 +186,15 @@ def has_ended(child: int, seconds: float) -> bool:
         posix.close(pidfd)
 
 
+def kill_session(child: int) -> None:
+    """Kill a child and what it has started; it may not have got as far as a session of its own."""
+    try:
+        posix.kill(child, SIGKILL)
+        posix.killpg(child, SIGKILL)
+    except ProcessLookupError:
+        return
+
+
 def reap(child: int) -> int:
     """Kill a child and take its status; -1 where there is none to take.
 

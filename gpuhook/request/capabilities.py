@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuhook.jsontext import is_plain
 from gpuhook.refusals import UnsupportedCapability
-from gpuhook.request.devices import LONGEST, config_file, is_legacy, is_too_long, short, split_words
+from gpuhook.request.devices import config_file, is_legacy, length_fault, short, split_words
 from gpuhook.settings.values import CAPABILITIES
 
 TYPE_CHECKING = False
@@ -23,8 +23,8 @@ def choose_capabilities(bundle: Bundle, settings: Settings) -> tuple[str, ...]:
     A value without a single word (`,`) counts as unset; only the empty string asks an old image for less.
     """
     value = bundle.env.get(VARIABLE)
-    if is_too_long(value or ""):
-        raise UnsupportedCapability(f"{VARIABLE} is longer than {LONGEST} characters", where=VARIABLE)
+    if fault := length_fault(VARIABLE, value or ""):
+        raise UnsupportedCapability(fault, where=VARIABLE)
     supported = sorted(set(settings.supported_driver_capabilities))
     words = split_words(value or "")
     if words:

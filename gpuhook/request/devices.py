@@ -79,9 +79,9 @@ def split_words(value: str) -> list[str]:
     return [word for part in value.split(",") if (word := part.strip(BLANKS))]
 
 
-def is_too_long(value: str) -> bool:
-    """Whether no program could be given a variable of this value; taking it apart costs memory and time."""
-    return len(value) > LONGEST
+def length_fault(name: str, *values: str) -> str:
+    """What is wrong where no program could be given such a variable, "" for nothing; it is not to be taken apart."""
+    return f"{name} is longer than {LONGEST} characters" if any(len(value) > LONGEST for value in values) else ""
 
 
 def is_legacy(env: dict[str, str]) -> bool:
@@ -147,17 +147,17 @@ def _by_variables(bundle: Bundle, settings: Settings) -> tuple[DeviceChoice | No
     env = bundle.env
     names = tuple(dict.fromkeys(name for name in settings.swarm_resource if name in env)) or (VARIABLE,)
     values = [env[name] for name in names if name in env]
-    is_long = any(map(is_too_long, values))
-    words = [] if is_long else [word for value in values for word in split_words(value)]
+    fault = length_fault(", ".join(names), *values)
+    words = [] if fault else [word for value in values for word in split_words(value)]
     if not values and is_legacy(env):
         names, words = ("CUDA_VERSION",), ["all"]
-    if not is_long and (not words or "void" in words):
+    if not fault and (not words or "void" in words):
         return None, ()
     if not accepts_variables(bundle, settings):
         return None, (ignored(", ".join(names), settings),)
     where = ", ".join(names)
-    if is_long:
-        raise UnknownDevice(f"unknown device: {where} is longer than {LONGEST} characters", where=where)
+    if fault:
+        raise UnknownDevice(f"unknown device: {fault}", where=where)
     chosen = _meaning(words)
     if not all(map(is_plain, values)):
         raise UnknownDevice(f"unknown device: {where} holds a control character", where=f"{where}={','.join(values)}")

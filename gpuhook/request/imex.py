@@ -5,11 +5,10 @@ from __future__ import annotations
 from gpuhook.jsontext import is_plain
 from gpuhook.refusals import BadImex
 from gpuhook.request.devices import (
-    LONGEST,
     accepts_variables,
     could_be_option,
     ignored,
-    is_too_long,
+    length_fault,
     mount_fault,
     requested_by_mount,
     short,
@@ -40,8 +39,8 @@ def choose_channels(bundle: Bundle, settings: Settings) -> tuple[tuple[str, ...]
     if settings.accept_volume_mounts and (mounts := [m for m in requested_by_mount(bundle) if _is_channel(m)]):
         return _meaning(_mounted(mounts), f"the mount at {mounts[0][1]}"), ()
     value = bundle.env.get(VARIABLE, "")
-    if is_too_long(value):
-        raise BadImex(f"{VARIABLE} is longer than {LONGEST} characters", where=VARIABLE, hint=HINT)
+    if fault := length_fault(VARIABLE, value):
+        raise BadImex(fault, where=VARIABLE, hint=HINT)
     if not accepts_variables(bundle, settings):
         return (), (ignored(VARIABLE, settings),) if _names_any(split_words(value)) else ()
     words = _meaning(split_words(value), VARIABLE)

@@ -9,6 +9,7 @@ from gpuhook.kernel.beneath import same_file
 from gpuhook.kernel.files import READ, read_fd, read_file
 from gpuhook.kernel.libc import ENOSYS, missing_call
 from gpuhook.kernel.mounts import MountPoint, parse_mountinfo
+from gpuhook.kernel.userns import is_in_ours
 from gpuhook.refusals import BadContainer
 
 TYPE_CHECKING = False
@@ -108,7 +109,7 @@ class Container:
 
     def _outside_id(self, table: str) -> int:
         """Whom we see as the container's user 0 (user_namespaces(7): the second column is in the reader's terms)."""
-        if same_file(posix.stat(f"/proc/{self.pid}/ns/user"), posix.stat("/proc/self/ns/user")):
+        if is_in_ours(self.pid):
             return 0
         rows = [row.split() for row in read_file(f"/proc/{self.pid}/{table}", 1 << 16)[0].splitlines()]
         for inside, outside, _ in rows:

@@ -23,7 +23,7 @@ def enter_user_namespace(pid: int) -> None:
     # A container that shares the namespace has rights over us there, but none over what cannot be traced.
     libc.prctl(libc.PR_SET_DUMPABLE, 0)
     try:
-        if _is_in_ours(pid):
+        if is_in_ours(pid):
             return
         libc.setns(posix.pidfd_open(pid), libc.CLONE_NEWUSER)
         libc.unshare(libc.CLONE_NEWNS)
@@ -31,5 +31,6 @@ def enter_user_namespace(pid: int) -> None:
         note(f"the user namespace of the container is closed to us: {error.strerror}")
 
 
-def _is_in_ours(pid: int) -> bool:
+def is_in_ours(pid: int) -> bool:
+    """Whether this process is in our user namespace. Raises OSError."""
     return same_file(posix.stat(f"/proc/{pid}/ns/user"), posix.stat("/proc/self/ns/user"))

@@ -20,7 +20,8 @@ from gpuhook.install.errors import FileBusy, FileProtected
 from gpuhook.install.fixed import require_changeable
 from gpuhook.install.host import Host, Seen
 from gpuhook.kernel.files import fault_of, identity, trusted_owners
-from gpuhook.note import note, warn
+from gpuhook.kernel.xattrs import copy_attributes
+from gpuhook.note import warn
 from gpuhook.value import Value
 
 ASIDE = ".before-gpuhook"
@@ -196,27 +197,7 @@ def _like_the_old(fd: int, real: str, change: Change) -> None:
         return
     os.fchown(fd, status.st_uid, status.st_gid)
     os.fchmod(fd, stat.S_IMODE(status.st_mode))
-    _copy_attributes(fd, real)
-
-
-def _copy_attributes(fd: int, real: str) -> None:
-    """Labels and access lists, as far as this filesystem and policy let us."""
-    for name in _attributes(real):
-        _copy_attribute(fd, real, name)
-
-
-def _copy_attribute(fd: int, real: str, name: str) -> None:
-    try:
-        os.setxattr(fd, name, os.getxattr(real, name))
-    except OSError as fault:
-        note(f"{real}: the attribute {name} is not copied: {fault.strerror}")
-
-
-def _attributes(real: str) -> list[str]:
-    try:
-        return os.listxattr(real)
-    except OSError:  # a filesystem without them
-        return []
+    copy_attributes(real, fd, real)
 
 
 def require_unchanged(seen: Seen) -> None:

@@ -10,7 +10,7 @@ import time
 
 from gpuhook.errors import BadBundle
 from gpuhook.kernel.files import identity
-from gpuhook.note import note
+from gpuhook.kernel.xattrs import copy_attributes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,26 +79,6 @@ def _liken(folder: int, name: str, new: int, old: stat_result) -> None:
         if (old.st_uid, old.st_gid) != (posix.geteuid(), posix.getegid()):
             posix.fchown(new, old.st_uid, old.st_gid)
         posix.fchmod(new, old.st_mode & 0o7777)
-        _copy_attributes(source, new, name)
+        copy_attributes(source, new, name)
     finally:
         posix.close(source)
-
-
-def _copy_attributes(source: int, new: int, name: str) -> None:
-    """Copy extended attributes as far as they can be; labels that only the kernel gives cannot."""
-    for attribute in _attributes(source):
-        _copy_attribute(source, new, attribute, name)
-
-
-def _copy_attribute(source: int, new: int, attribute: str, name: str) -> None:
-    try:
-        posix.setxattr(new, attribute, posix.getxattr(source, attribute))
-    except OSError as error:
-        note(f"{name}: the attribute {attribute} is not kept: {error.strerror}")
-
-
-def _attributes(source: int) -> list[str]:
-    try:
-        return posix.listxattr(source)
-    except OSError:  # a filesystem without them
-        return []

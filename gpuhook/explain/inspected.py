@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from gpuhook.errors import BadBundle
-from gpuhook.explain.subject import Subject, Uncalled, bundle_of, has_hook, parse
+from gpuhook.explain.subject import MOST_GPUS, Subject, Uncalled, bundle_of, has_hook, is_privileged, parse
 from gpuhook.explain.traits import items, of_inspected, table
 from gpuhook.oci.bundle import Mount
 from gpuhook.settings.values import CAPABILITIES
 
-MOST = 128  # GPUs of a node
 PLAIN = ("runc", "crun", "youki", "io.containerd.runc.v1", "io.containerd.runc.v2")  # runtimes that call no GPU hook
 WAYS = ("docker run --gpus all, or --runtime=nvidia with NVIDIA_VISIBLE_DEVICES", "-e NVIDIA_VISIBLE_DEVICES=all")
 REQUESTS = "HostConfig.DeviceRequests (docker run --gpus)"
@@ -73,10 +72,8 @@ def _name(item: Mapping[str, Any]) -> str:
 
 
 def _is_privileged(item: Mapping[str, Any], host: Mapping[str, Any]) -> bool:
-    """Whether CAP_SYS_ADMIN is in its bounding set, which Podman tells and Docker makes of these."""
-    added = {str(name).upper().removeprefix("CAP_") for name in items(host.get("CapAdd"))}
-    added |= {str(name).removeprefix("CAP_") for name in items(item.get("BoundingCaps"))}
-    return host.get("Privileged") is True or bool(added & {"SYS_ADMIN", "ALL"})
+    """Podman tells the bounding set; Docker makes it of what was added."""
+    return is_privileged(host.get("Privileged"), [*items(host.get("CapAdd")), *items(item.get("BoundingCaps"))])
 
 
 def _uncalled(item: Mapping[str, Any], host: Mapping[str, Any]) -> Uncalled | None:
@@ -117,7 +114,7 @@ def _requested(host: Mapping[str, Any]) -> dict[str, str]:
     env: dict[str, str] = {}
     for request, names in _gpu_requests(host):
         ids, count = ",".join(map(str, items(request.get("DeviceIDs")))), _count(request)
-        if wanted := ids or ("all" if count < 0 else ",".join(map(str, range(min(count, MOST))))):
+        if wanted := ids or ("all" if count < 0 else ",".join(map(str, range(min(count, MOST_GPUS))))):
             env["NVIDIA_VISIBLE_DEVICES"] = wanted
         if some := [name for name in names if name in CAPABILITIES]:
             env["NVIDIA_DRIVER_CAPABILITIES"] = ",".join(some)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuhook.errors import BadBundle
-from gpuhook.explain.subject import Subject, bundle_of, parse
+from gpuhook.explain.subject import MOST_GPUS, Subject, bundle_of, is_privileged, parse
 from gpuhook.explain.traits import items, table
 from gpuhook.oci.bundle import Mount
 from gpuhook.request.devices import FOLDERS, NULL_DEVICE, VARIABLE
@@ -14,7 +14,6 @@ from gpuhook.request.devices import FOLDERS, NULL_DEVICE, VARIABLE
 DEEPEST = 4  # lists in lists, templates in templates
 KINDS = ("initContainers", "containers", "ephemeralContainers")
 RESOURCE = "nvidia.com/"
-MOST = 128  # GPUs of a node
 HINT = "kubectl get pod NAME -o json prints one"
 
 
@@ -92,7 +91,7 @@ def _limits(container: Mapping[str, Any]) -> dict[str, int]:
     """How many of which of NVIDIA's resources it asks for."""
     limits = table(table(container.get("resources")).get("limits"))
     found = {str(key): str(value) for key, value in limits.items() if str(key).startswith(RESOURCE)}
-    return {key: int(value) for key, value in found.items() if value.isdecimal() and 0 < int(value[:9]) <= MOST}
+    return {key: int(value) for key, value in found.items() if value.isdecimal() and 0 < int(value[:9]) <= MOST_GPUS}
 
 
 def _told(limits: Mapping[str, int]) -> str:
@@ -118,8 +117,7 @@ def _pending(limits: Mapping[str, int], unknown: list[str]) -> str:
 
 def _is_privileged(container: Mapping[str, Any]) -> bool:
     security = table(container.get("securityContext"))
-    added = {str(name).upper().removeprefix("CAP_") for name in items(table(security.get("capabilities")).get("add"))}
-    return security.get("privileged") is True or bool(added & {"SYS_ADMIN", "ALL"})
+    return is_privileged(security.get("privileged"), items(table(security.get("capabilities")).get("add")))
 
 
 def _remarks(limits: Mapping[str, int], env: Mapping[str, str]) -> Iterator[tuple[str, str]]:

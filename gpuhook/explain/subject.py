@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from gpuhook.explain.traits import Traits, items, of_spec, table
 from gpuhook.oci.bundle import Bundle, Mount, read_bundle
 
 LARGEST = 64 << 20  # bytes of a description
+MOST_GPUS = 128  # of a node
 ROOTFS = "/rootfs"
 HOOKS = ("gpuhook", "nvidia-container")  # what the programs of GPU hooks are called at the beginning
 Uncalled = tuple[str, str, str]
@@ -110,6 +111,12 @@ def from_variables(entries: list[str]) -> Subject:
 def bundle_of(env: Mapping[str, str], mounts: tuple[Mount, ...] = (), *, privileged: bool = False) -> Bundle:
     """What the hook would read of a container that has no bundle here."""
     return Bundle(path="/", env=dict(env), mounts=mounts, root_path=ROOTFS, privileged=privileged)
+
+
+def is_privileged(flag: object, capabilities: Iterable[object]) -> bool:
+    """Whether a container has CAP_SYS_ADMIN, by its description's flag or by the capabilities that it names."""
+    names = {str(name).upper().removeprefix("CAP_") for name in capabilities}
+    return flag is True or bool(names & {"SYS_ADMIN", "ALL"})
 
 
 def parse(text: str, source: str, hint: str = "") -> Any:
